@@ -8,17 +8,22 @@ from pathlib import Path
 import pytest
 
 from lockctl import registry, toml
+from lockctl.locks.cell import CellBackend
 from tests.bench.scale import model
 from tests.contract import cell_stores
-from tests.faults.backends import HTTP, PLACES, SERVED
+from tests.faults.backends import HTTP, PLACES, SERVED, TWINS
 from tests.order import SERVED as KEPT_TOGETHER
 from tests.promises.harms import HARMS
+from tests.servers.fixtures import MAKERS
 from tests.stores.test_refusals import FORMS
+from tests.unit.stores.test_urls import REFUSED
 
 ROOT = Path(__file__).resolve().parents[3]
 STORES = sorted({registry.load(scheme).capabilities.scheme for scheme in registry.SCHEMES})
 EXTRAS = {"azblob": "azure"}  # where the extra has another name than the scheme
 OWN_REFUSALS = {"consul", "etcd"}  # tested in the folders of these stores
+EACH_TESTED = {"nats", "sqlite"}  # of those over cells: what is done with locks is tested on these
+PROGRAMS = ("tests/servers.sh", "tests/npm.sh")
 
 
 def package(store: str) -> Path:
@@ -49,9 +54,25 @@ def test_a_store_has_its_tests(store: str) -> None:
     if any("lockctl.wire.http" in file.read_text(encoding="utf-8") for file in package(store).glob("*.py")):
         assert store in HTTP, "step 9: its scheme in HTTP, tests/faults/backends.py"
         assert store in FORMS or store in OWN_REFUSALS, "step 9: its refusals, tests/stores/test_refusals.py"
+    if store != "file":  # whose URLs and marks have tests of their own
+        assert any(url.startswith(f"{store}:") for url, _ in REFUSED), "step 9: tests/unit/stores/test_urls.py"
+        harness = ROOT / f"tests/fence/test_{store}.py"
+        assert store not in registry.MARKS or harness.exists(), "step 9: a FenceHarness in tests/fence"
+    if issubclass(registry.load(store), CellBackend):
+        assert store in TWINS or store in EACH_TESTED, "step 9: its scheme in TWINS, tests/faults/backends.py"
     if store in SERVED:
         assert store in HARMS, "step 9: an entry in HARMS, tests/promises/harms.py"
         assert store in KEPT_TOGETHER, "step 9: its scheme in SERVED, tests/order.py"
+
+
+@pytest.mark.parametrize("store", SERVED)
+def test_the_server_of_a_store_is_started_for_tests_and_its_programs_can_be_had(store: str) -> None:
+    server = PLACES[store].servers
+    assert server in MAKERS, "step 9: a line in MAKERS, tests/servers/fixtures.py"
+    scripts = "".join((ROOT / name).read_text(encoding="utf-8") for name in PROGRAMS)
+    for program in getattr(MAKERS[server], "programs", ())[:1]:  # the others come with it
+        has = program == "node" or re.search(rf"\b{re.escape(program)}\b", scripts)  # that is there with npm
+        assert has, f"step 9: {program} in tests/servers.sh"
 
 
 @pytest.mark.parametrize("store", STORES)
