@@ -30,6 +30,8 @@ STATUSES = {
     503: "Service Unavailable",
     504: "Gateway Timeout",
 }
+CLOSERS = 0.3  # part of the servers that close a connection at times, as proxies do after so many requests
+CLOSING = 0.1  # part of their answers after which they do
 
 
 @lru_cache(maxsize=1000)
@@ -45,6 +47,7 @@ class HttpServer(StreamServer):
         super().__init__(number, rate)
         self._come: dict[Link, bytes] = {}  # of requests that are not complete
         self._head = b""  # of the request that is answered
+        self._closes = Here.world.rarely() < CLOSERS
 
     def fail(self, seconds: float, kept: int, old: Any) -> None:
         """See ``Server``."""
@@ -63,18 +66,26 @@ class HttpServer(StreamServer):
             body, come = rest[:length], rest[length:]
             self._head = head
             method, target, _ = head.partition(b"\r\n")[0].decode().split()
-            if self.login is not None and not self.is_let_in(target):
-                said += self.expired()
-                continue
-            if not self.refuses_now():
-                said += self.respond(method, target, body.decode(), link)
-                continue
-            if self.changes(method, target, link) and not self.denies and Here.world.chance() < DOING:
-                self.respond(method, target, body.decode(), link)
-            said += self.denied() if self.denies else self.busy()
+            answer = self._reply_to(method, target, body.decode(), link)
+            if answer and self._closes and Here.world.rarely() < CLOSING:
+                tells = round(Here.world.rarely())
+                link.say(said + answer.replace(b"\r\n", b"\r\nConnection: close\r\n", tells))
+                link.hang_up()
+                return b""  # and what came behind that request is never done
+            said += answer
         if come:
             self._come[link] = come
         return said
+
+    def _reply_to(self, method: str, target: str, body: str, link: Link) -> bytes:
+        """The answer to one request, if it is done at all; empty: it comes later."""
+        if self.login is not None and not self.is_let_in(target):
+            return self.expired()
+        if not self.refuses_now():
+            return self.respond(method, target, body, link)
+        if self.changes(method, target, link) and not self.denies and Here.world.chance() < DOING:
+            self.respond(method, target, body, link)
+        return self.denied() if self.denies else self.busy()
 
     def respond(self, method: str, target: str, body: str, link: Link) -> bytes:
         """The answer to one request; empty: it comes later."""

@@ -83,6 +83,7 @@ class World:
         self.now = 0.0
         self.random = random.Random(seed)
         self.chance = self.random.random
+        self.rarely = random.Random(~seed).random  # leaves the other chances as they are
         self.telling = telling
         self.story: list[tuple[float, str, str]] = []
         self.bugs: list[str] = []
