@@ -12,6 +12,7 @@ from lockctl import clock as clocks
 from lockctl import kernel, loading, registry
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted
 from lockctl.lease.acquire import Lease, acquire
+from lockctl.lease.attempts import unreleased
 from lockctl.lease.schedule import LONGEST_TIMEOUT, Schedule
 from lockctl.model import EXCLUSIVE, LockInfo, Outcome
 from lockctl.supervise.orders import Orders
@@ -71,7 +72,11 @@ class _Run:
         request, clock = self._request, self._clock
         began = clock()
         try:
-            self._fence = _registrar(request, self._signals)
+            if request.fence is not None:
+                from lockctl.fence.registration import Registrar
+
+                heard = self._signals.descriptor, self._signals.ending
+                self._fence = Registrar(request.fence, *heard, correctness=request.correctness)
             _sleep(request.splay, self._signals)
             began = clock()
             backend = open_backend(request, self._signals)
@@ -105,6 +110,10 @@ class _Run:
             load_rest()  # the wait may last longer than this program is there
             ends.append(begin_wait(backend))
 
+        def still_held(failure: str) -> None:
+            self._note("warning", unreleased(failure))
+            self._outcome = replace(self._outcome, not_released=failure)
+
         try:
             return acquire(
                 backend,
@@ -115,6 +124,7 @@ class _Run:
                 interrupt=self._signals.descriptor,
                 ending_signal=self._signals.ending,
                 before_wait=before_wait,
+                still_held=still_held,
             )
         finally:
             for end in ends:
@@ -213,14 +223,6 @@ class _Run:
         return ended(outcome, ending)
 
 
-def _registrar(request: Request, signals: Signals) -> Registrar | None:
-    if request.fence is None:
-        return None
-    from lockctl.fence.registration import Registrar
-
-    return Registrar(request.fence, signals.descriptor, signals.ending, correctness=request.correctness)
-
-
 def open_backend(request: Request, signals: Signals | None = None) -> Backend:
     """The backend of all its locks; it connects when it is first used. Raises as ``registry.open_backend`` does."""
 
@@ -243,8 +245,6 @@ def _look(backend: Backend, name: str) -> LockInfo | None:
 
 
 def _sleep(splay: float, signals: Signals) -> None:
-    if not splay:
-        return
-    signum = signals.pause(splay * int.from_bytes(os.urandom(4), "little") / 0xFFFFFFFF)
+    signum = signals.pause(splay * int.from_bytes(os.urandom(4), "little") / 0xFFFFFFFF) if splay else None
     if signum is not None:
         raise Interrupted(signum)

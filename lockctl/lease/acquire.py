@@ -13,7 +13,7 @@ from lockctl.errors import (
     LockctlError,
     RequestInterrupted,
 )
-from lockctl.lease.attempts import GIVE_BACK_TIMEOUT, LONGEST_PAUSE, MINIMUM, Attempts
+from lockctl.lease.attempts import GIVE_BACK_TIMEOUT, LONGEST_PAUSE, MINIMUM, Attempts, StillHeld
 from lockctl.value import Value
 
 TYPE_CHECKING = False
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lockctl.model import Claim, Grant
 
 ACQUIRE_TIMEOUT = 10.0  # seconds for one attempt: long enough for a leader election, short for a cron job
-HURRIED_TIMEOUT = 0.5  # seconds for giving it back after a signal
+HURRIED_TIMEOUT = 0.5  # seconds for giving it back after a signal, unless the server's answers take long
 RETRY_PAUSE = 0.2  # seconds before a backend that failed is asked again, doubled each time up to LONGEST_PAUSE
 FRESH = 0.75  # part of the time until the first signal that a lease has left when its job starts
 MOST_INTERRUPTED = 10  # attempts, in a row, after the time for them was over
@@ -50,15 +50,17 @@ def acquire(
     interrupt: int | None,
     ending_signal: Callable[[], int | None],
     before_wait: Callable[[], None] = lambda: None,
+    still_held: Callable[[str], None] = lambda _: None,
 ) -> Lease | None:
     """The lease, or ``None`` when the lock was held by another until *wait* seconds had passed.
 
     *interrupt* is readable when a signal came; *ending_signal* then says which one ends the wait.
-    *before_wait* is called once, when the lock was refused for the first time and is waited for.
+    *before_wait* is called once, when the lock was refused for the first time and is waited for, and *still_held* with
+    the reason when something was granted in the end and could not be given back.
     A failing backend is asked again for up to ``ACQUIRE_TIMEOUT`` seconds, if *wait* is that long. So is one that
     has answered before and now lacks what a person must change: it may just be set up anew.
-    Raises ``Interrupted`` (nothing is held, no queue entry is left), ``BackendUnavailable``,
-    ``ConfigError``.
+    Raises ``Interrupted`` (nothing is held, no queue entry is left, if the server still answers),
+    ``BackendUnavailable``, ``ConfigError``.
     """
     attempts, outage = Attempts(backend, claim), _Outage(now, now() + wait)
     grant, told = None, False
@@ -78,10 +80,10 @@ def acquire(
                     # the answer took so long that hardly anything of the lease is left: not worth starting
                     if left <= 0:
                         raise BackendUnavailable("the lock was granted too late: its lease was almost over")
-                    attempts.give_back(grant, GIVE_BACK_TIMEOUT)
+                    attempts.give_back(grant, attempts.give_back_limit(GIVE_BACK_TIMEOUT))
                     grant = None
                 elif left <= 0:
-                    attempts.give_back(None, GIVE_BACK_TIMEOUT)
+                    _leave(attempts, None, GIVE_BACK_TIMEOUT, still_held)
                     return None
                 outage.end()
                 refused = True
@@ -102,8 +104,14 @@ def acquire(
             _stop_if_asked(ending_signal)
     except BaseException as error:
         hurried = isinstance(error, Interrupted)
-        attempts.give_back(grant, HURRIED_TIMEOUT if hurried else GIVE_BACK_TIMEOUT)
+        _leave(attempts, grant, HURRIED_TIMEOUT if hurried else GIVE_BACK_TIMEOUT, still_held)
         raise
+
+
+def _leave(attempts: Attempts, grant: Grant | None, least: float, still_held: Callable[[str], None]) -> None:
+    failure = attempts.give_back(grant, attempts.give_back_limit(least))
+    if isinstance(failure, StillHeld):
+        still_held(str(failure))
 
 
 class _Outage:

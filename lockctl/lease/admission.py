@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockctl import clock as clocks
 from lockctl.lease import period
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT, Lease
-from lockctl.lease.attempts import GIVE_BACK_TIMEOUT, MINIMUM
+from lockctl.lease.attempts import GIVE_BACK_TIMEOUT, MINIMUM, give_back_limit
 from lockctl.lease.conclude import insist, release, remember
 from lockctl.value import replace
 
@@ -30,7 +30,7 @@ def skip(
     try:
         last = insist(lambda left: backend.last_success(outcome.name, timeout=left), timeout, clock)
     except BaseException:
-        release(backend, grant, GIVE_BACK_TIMEOUT, 0.0, clock, note)
+        release(backend, grant, give_back_limit(GIVE_BACK_TIMEOUT, lease.took), 0.0, clock, note)
         raise
     if not period.is_done(last, grant.at, span):
         return None
@@ -59,7 +59,7 @@ def show_token(
     try:
         failed = fence(grant.domain, grant.token, timeout)
     except BaseException:
-        release(backend, grant, GIVE_BACK_TIMEOUT, 0.0, clock, note)
+        release(backend, grant, give_back_limit(GIVE_BACK_TIMEOUT, lease.took), 0.0, clock, note)
         raise
     if failed is None:
         return None

@@ -14,9 +14,26 @@ if TYPE_CHECKING:
     from lockctl.model import Claim, Grant
 
 GIVE_BACK_TIMEOUT = 1.0  # seconds for leaving no trace: what is left behind ends with a lease at the server
+LONGEST_GIVE_BACK = 2.0  # seconds of it with a server that is far away: one that hangs must not delay an end for longer
+GIVE_BACK_ANSWERS = 2.0  # times an attempt: it may need a new connection, as that did, and has to leave a queue, too
+BROKEN_OFF = 0.5  # seconds that count of an attempt that was broken off: one that takes longer may hang
 LONGEST_PAUSE = 2.0  # seconds between two requests to a backend that fails, or may still have an earlier attempt
 MINIMUM = 0.1  # seconds: an attempt with less could not succeed
 MOST_UNANSWERED = 16  # claims whose give-back is repeated: what older ones may still have ends with their leases
+
+
+class StillHeld(BackendUnavailable):
+    """A lock that was granted could not be given back: it becomes free when its lease ends."""
+
+
+def give_back_limit(least: float, took: float) -> float:
+    """Seconds for a give-back, of *least* or more, at a server where an attempt *took* so many seconds."""
+    return max(least, min(GIVE_BACK_ANSWERS * took, LONGEST_GIVE_BACK))
+
+
+def unreleased(failure: str) -> str:
+    """What is said of a lock that could not be given back."""
+    return f"could not release the lock; it becomes free when its lease ends: {failure}"
 
 
 class Attempts:
@@ -31,22 +48,28 @@ class Attempts:
         """*claim* is the first attempt; those after it differ in their owner alone."""
         self.backend = backend
         self.claim = claim
+        self.longest_answer = 0.0  # seconds of the longest request of an attempt that was answered
         self._unanswered: list[Claim] = []  # given back, and no answer came
 
     def take(self, timeout: float, interrupt: int | None) -> Grant | None:
         """See ``Backend.try_acquire``. Whoever keeps a place in a queue keeps its owner."""
         if self._unanswered:
             until = clock.monotonic() + timeout
-            self._repeat(min(timeout / 2, GIVE_BACK_TIMEOUT))
+            self._repeat(min(timeout / 2, self.give_back_limit(GIVE_BACK_TIMEOUT)))
             timeout = max(until - clock.monotonic(), MINIMUM)
-        promised = self.backend.capabilities
+        promised, sent = self.backend.capabilities, clock.monotonic()
         try:
             grant = self.backend.try_acquire(self.claim, timeout=timeout, interrupt=interrupt)
-        except (BackendUnavailable, RequestInterrupted) as failure:
+        except RequestInterrupted:
+            self.answered(min(clock.monotonic() - sent, BROKEN_OFF))
             self._disconnected()
-            if not promised.keeps_place and isinstance(failure, BackendUnavailable):
+            raise
+        except BackendUnavailable:
+            self._disconnected()
+            if not promised.keeps_place:
                 self._begin_anew()
             raise
+        self.answered(clock.monotonic() - sent)
         if grant is None and not promised.keeps_place:
             self._begin_anew()
         return grant
@@ -61,8 +84,19 @@ class Attempts:
             self._disconnected()
             raise
 
+    def answered(self, took: float) -> None:
+        """A request of an attempt was answered after so many seconds."""
+        self.longest_answer = max(self.longest_answer, took)
+
+    def give_back_limit(self, least: float) -> float:
+        """See :func:`give_back_limit`; of several locks it is that of the one with the slowest answers."""
+        return give_back_limit(least, getattr(self.backend, "longest_answer", self.longest_answer))
+
     def give_back(self, grant: Grant | None, timeout: float, hold: float = 0.0) -> LockctlError | None:
-        """Leave nothing at the server: neither *grant* nor a place in a queue. The failure, if it is not known."""
+        """Leave nothing at the server: neither *grant* nor a place in a queue. The failure, if it is not known.
+
+        It is ``StillHeld`` if something was granted.
+        """
         until = clock.monotonic() + timeout
         given = self.claim if grant is None else grant.claim
         failure = self._leave(grant, timeout, hold)
@@ -88,7 +122,7 @@ class Attempts:
             else:
                 self.backend.withdraw(self.claim, timeout=timeout)
         except (BackendUnavailable, ConfigError) as failure:
-            return failure
+            return failure if grant is None else StillHeld(str(failure))
         return None
 
     def _begin_anew(self) -> None:

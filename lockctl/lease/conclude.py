@@ -12,7 +12,7 @@ from lockctl import clock as clocks
 from lockctl import history  # noqa: F401 - backends need it afterwards, and now nobody waits
 from lockctl.errors import BackendUnavailable, ConfigError, limit_reached
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT, RETRY_PAUSE
-from lockctl.lease.attempts import GIVE_BACK_TIMEOUT, LONGEST_PAUSE, MINIMUM
+from lockctl.lease.attempts import GIVE_BACK_TIMEOUT, LONGEST_PAUSE, MINIMUM, unreleased
 from lockctl.model import Grant, Outcome, Run
 from lockctl.value import Value, replace
 
@@ -82,7 +82,7 @@ def _give_back(request: Callable[[float], None], timeout: float, clock: Clock, n
     try:
         insist(request, timeout, clock)
     except (BackendUnavailable, ConfigError) as failure:
-        note("warning", f"could not release the lock; it becomes free when its lease ends: {failure}")
+        note("warning", unreleased(str(failure)))
         return str(failure)
     return ""
 

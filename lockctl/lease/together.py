@@ -12,12 +12,13 @@ import os
 import time
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError
-from lockctl.lease.attempts import Attempts
+from lockctl.lease.attempts import Attempts, StillHeld
+from lockctl.lease.side_by_side import side_by_side
 from lockctl.value import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from lockctl.backend import Backend
     from lockctl.model import Capabilities, Claim, Grant, Holder, LockInfo, Revocation, Run
@@ -60,7 +61,7 @@ class Together:
         give_up = time.monotonic() + timeout
         failures = self._renew_all([name for name in self._names if name in self._grants], timeout)
         if any(isinstance(failure, (LeaseLost, LeaseRevoked)) for failure in failures.values()):
-            self._give_all_back(_left(give_up))
+            self._give_all_back(self._all_asked_for(), _left(give_up))
             self.refused = self._names[0]  # not the one that was lost: whoever waits for it has all before it
             return None
         for failure in failures.values():
@@ -90,15 +91,13 @@ class Together:
         return self._whole(grant.claim)
 
     def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
-        """See ``Backend``: all are tried, in the opposite order; the first failure is raised afterwards."""
-        give_up = time.monotonic() + timeout
-        first_failure: LockctlError | None = None
-        for part in sorted(grant.parts, key=lambda part: part.claim.name, reverse=True):
-            self._attempts_at(grant.claim, part.claim.name)
-            failure = self._give_back(part.claim.name, part, give_up, hold)
-            first_failure = first_failure or failure
-        if first_failure is not None:
-            raise first_failure
+        """See ``Backend``: all are tried, and a failure is raised when all have ended."""
+        parts = {part.claim.name: part for part in grant.parts}
+        for name in parts:
+            self._attempts_at(grant.claim, name)
+        failure = self._give_all_back(parts, timeout, hold)
+        if failure is not None:
+            raise failure
 
     def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
         """See ``Backend``: waits for the lock that was refused, and keeps those that are already taken."""
@@ -108,21 +107,45 @@ class Together:
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         """See ``Backend``: gives back every place in a queue and every lock that was taken."""
-        failure = self._give_all_back(timeout)
+        failure = self._give_all_back(self._all_asked_for(), timeout)
         if failure is not None:
             raise failure
 
-    def _give_all_back(self, timeout: float) -> LockctlError | None:
-        give_up = time.monotonic() + timeout
-        first_failure: LockctlError | None = None
-        for name in sorted(self._attempts, reverse=True):
-            failure = self._give_back(name, self._grants.get(name), give_up)
-            first_failure = first_failure or failure
-        return first_failure
+    @property
+    def longest_answer(self) -> float:
+        """Seconds of the longest request of an attempt at one of them that was answered."""
+        return max([each.longest_answer for each in self._attempts.values()], default=0.0)
 
-    def _give_back(self, name: str, part: Grant | None, give_up: float, hold: float = 0.0) -> LockctlError | None:
-        if not self._busy[name].acquire(timeout=_left(give_up)):
-            return BackendUnavailable(f"{name}: a renewal is stuck")
+    def _all_asked_for(self) -> dict[str, Grant | None]:
+        """Each lock that there were attempts at, with what was granted."""
+        return {name: self._grants.get(name) for name in self._attempts}
+
+    def _give_all_back(
+        self, parts: Mapping[str, Grant | None], timeout: float, hold: float = 0.0
+    ) -> LockctlError | None:
+        """Leave nothing of these locks, side by side, in *timeout* seconds for each. What failed, in one error."""
+        give_up = time.monotonic() + timeout
+        failures: dict[str, LockctlError] = {}
+
+        def give_back(name: str) -> None:
+            # one after the other, each has the whole time, until one finds that the server does not answer
+            limit = LEAST if failures and time.monotonic() >= give_up else timeout
+            failure = self._give_back(name, parts[name], limit, hold)
+            if failure is not None:
+                failures[name] = failure
+
+        for unexpected in side_by_side(list(parts), give_back).values():
+            raise unexpected
+        held = sorted(name for name, failure in failures.items() if isinstance(failure, StillHeld))
+        if held:
+            return StillHeld(f"{', '.join(held)}: {failures[held[0]]}")
+        return next(iter(failures.values()), None)
+
+    def _give_back(self, name: str, part: Grant | None, timeout: float, hold: float) -> LockctlError | None:
+        give_up = time.monotonic() + timeout
+        if not self._busy[name].acquire(timeout=timeout):
+            failure = "a renewal is stuck"
+            return BackendUnavailable(failure) if part is None else StillHeld(failure)
         try:
             self._grants.pop(name, None)
             return self._attempts[name].give_back(part, _left(give_up), hold)
@@ -130,42 +153,23 @@ class Together:
             self._busy[name].release()
 
     def _renew_all(self, names: list[str], timeout: float) -> dict[str, Exception]:
-        """Renew these locks side by side: one after the other they would share the time for one.
+        """Renew these locks. What failed, by name.
 
-        What failed, by name. As soon as one is lost this returns, and the others are left to their time limit.
+        As soon as one is lost this returns, and the others are left to their time limit.
         """
-        failures: dict[str, Exception] = {}
         give_up = time.monotonic() + timeout
-        mutex, done = _thread.allocate_lock(), _thread.allocate_lock()
-        left = len(names)
-
-        def renew(name: str) -> None:
-            nonlocal left
-            failure = None
-            try:
-                self._grants[name] = self._clients[name].renew(self._grants[name], timeout=_left(give_up))
-            except Exception as error:  # noqa: BLE001 - it is raised again where somebody waits for it
-                failure = error
-            self._busy[name].release()
-            with mutex:
-                left -= 1
-                if failure is not None:
-                    failures[name] = failure
-                if done.locked() and (not left or isinstance(failure, LeaseLost)):
-                    done.release()
-
-        if not names:
-            return failures
-        done.acquire()
         for name in names:
             self._busy[name].acquire()
+
+        def renew(name: str) -> None:
+            sent = time.monotonic()
             try:
-                _thread.start_new_thread(renew, (name,))
-            except RuntimeError:  # too many processes (ulimit -u): then one after the other
-                renew(name)
-        done.acquire()
-        with mutex:
-            return dict(failures)
+                self._grants[name] = self._clients[name].renew(self._grants[name], timeout=_left(give_up))
+                self._attempts[name].answered(time.monotonic() - sent)
+            finally:
+                self._busy[name].release()
+
+        return side_by_side(names, renew)
 
     def _attempts_at(self, claim: Claim, name: str) -> Attempts:
         if name not in self._attempts:

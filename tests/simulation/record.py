@@ -75,6 +75,7 @@ class RunRecord:
         self.silences: list[tuple[float, float]] = []  # when the store failed first, and last, before it answered again
         self.is_silent = False  # whether it has failed, and not answered since
         self.asked_again = 0.0  # when the last request for the lock was sent after one that had failed
+        self.longest_answer = 0.0  # seconds of the longest attempt that was answered
         self.attempts = 0  # to take a lock, and waits for one
         self.refused_at_first = False  # whether the first of them was, for what a person must change
         self.said: list[str] = []  # by its keeper
@@ -144,6 +145,7 @@ class Recording:
             record.refused_at_first = record.refused_at_first or record.attempts == 1
             raise
         record.answered()
+        record.longest_answer = max(record.longest_answer, world.now - sent)
         if grant is not None:
             record.lost_at = record.revoked_at = None
             known = world.now, grant.token, claim.owner, grant.at, claim.name, grant.domain

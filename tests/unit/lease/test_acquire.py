@@ -12,8 +12,8 @@ import pytest
 
 from lockctl import clock
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted, LeaseLost, LockctlError, RequestInterrupted
-from lockctl.lease.acquire import ACQUIRE_TIMEOUT, Lease, acquire
-from lockctl.lease.attempts import MINIMUM, Attempts
+from lockctl.lease.acquire import ACQUIRE_TIMEOUT, HURRIED_TIMEOUT, Lease, acquire
+from lockctl.lease.attempts import LONGEST_GIVE_BACK, MINIMUM, Attempts
 from lockctl.lease.schedule import plan
 from lockctl.locks.machine import Lock
 from lockctl.stores.memory.cell import MemoryBackend, MemoryServer
@@ -304,6 +304,70 @@ def test_a_signal_ends_the_wait_and_leaves_no_place_in_the_queue(server: MemoryS
     assert not lock_in(server).queue
     os.close(readable)
     os.close(writable)
+
+
+class FarAway(MemoryBackend):
+    """Whose attempts take some seconds, on a clock of the test's, and may be broken off then."""
+
+    now, took, broken_off = 0.0, 0.0, False
+
+    def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
+        self.now += self.took
+        if self.broken_off:
+            raise RequestInterrupted("interrupted")
+        return super().try_acquire(claim, timeout=timeout, interrupt=interrupt)
+
+    def withdraw(self, claim: Claim, *, timeout: float) -> None:
+        self.left_in = timeout
+        super().withdraw(claim, timeout=timeout)
+
+
+@pytest.mark.usefixtures("holder")
+@pytest.mark.parametrize(
+    ("took", "broken_off", "limit"),
+    [
+        (0.01, False, HURRIED_TIMEOUT),
+        (0.7, False, 1.4),
+        (9.0, False, LONGEST_GIVE_BACK),
+        (0.4, True, 0.8),
+        (9.0, True, 1.0),  # it may be a server that hangs
+    ],
+)
+def test_a_signal_leaves_as_much_time_to_leave_as_a_server_far_away_needs(
+    server: MemoryServer, monkeypatch: pytest.MonkeyPatch, took: float, limit: float, *, broken_off: bool
+) -> None:
+    backend = FarAway(server)
+    backend.took, backend.broken_off = took, broken_off
+    monkeypatch.setattr(clock, "monotonic", lambda: backend.now)
+    with pytest.raises(Interrupted):
+        lease_of(backend, claim(), wait=20.0, ending_signal=lambda: signal.SIGTERM)
+    assert backend.left_in == pytest.approx(limit)
+
+
+@pytest.mark.parametrize("is_granted", [False, True])
+def test_what_was_granted_and_cannot_be_given_back_is_told(server: MemoryServer, *, is_granted: bool) -> None:
+    held = None if is_granted else MemoryBackend(server).try_acquire(claim(), timeout=1)
+    backend, told = MemoryBackend(server), list[str]()
+
+    def ending_signal() -> int | None:
+        backend.cells.reachable = False
+        return signal.SIGTERM
+
+    with pytest.raises(Interrupted):
+        acquire(
+            backend,
+            claim(),
+            schedule=SCHEDULE,
+            wait=0.0,
+            now=time.monotonic,
+            interrupt=None,
+            ending_signal=ending_signal,
+            still_held=told.append,
+        )
+    assert len(told) == is_granted
+    backend.cells.reachable = True
+    if held is not None:
+        backend.release(held, timeout=1)
 
 
 def test_a_signal_that_came_with_the_grant_leaves_nothing_held(server: MemoryServer) -> None:

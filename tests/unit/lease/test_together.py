@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lockctl.errors import BackendUnavailable, LeaseLost, LeaseRevoked
+from lockctl.lease.attempts import StillHeld
 from lockctl.lease.together import Together
 from lockctl.model import Claim, Revocation
 from lockctl.stores.memory.cell import MemoryBackend, MemoryServer
 from lockctl.value import replace
+from tests.jobs import without_threads
 
 if TYPE_CHECKING:
     from lockctl.model import Grant
@@ -176,18 +179,25 @@ def test_a_renewal_is_not_known_when_that_of_one_is_not_known_and_the_others_are
 
 
 class Gathering(MemoryBackend):
-    """Answers a renewal when as many as it takes are under way, or when it is told to."""
+    """Answers a renewal, or a release, when as many as it takes are under way, or when it is told to."""
 
     def __init__(self, server: MemoryServer, gathering: threading.Barrier | threading.Event) -> None:
         super().__init__(server)
         self.gathering = gathering
 
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
+        self._gather(timeout)
+        return super().renew(grant, timeout=timeout)
+
+    def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
+        self._gather(timeout)
+        super().release(grant, timeout=timeout, hold=hold)
+
+    def _gather(self, timeout: float) -> None:
         try:
             self.gathering.wait(timeout)
         except threading.BrokenBarrierError:
             raise BackendUnavailable("no answer") from None
-        return super().renew(grant, timeout=timeout)
 
 
 def test_all_are_renewed_at_the_same_time(store: Store) -> None:
@@ -195,6 +205,65 @@ def test_all_are_renewed_at_the_same_time(store: Store) -> None:
     together = Together(NAMES, lambda: Gathering(store.server, gathering), 0.05)
     grant = take(together)
     assert len(together.renew(grant, timeout=LIMIT).parts) == 3
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_all_are_given_back_at_the_same_time(store: Store, *, begun: bool) -> None:
+    gathering = threading.Barrier(3)
+    together = Together(NAMES, lambda: Gathering(store.server, gathering), 0.05)
+    grant = take(together)
+    if begun:
+        together.release(grant, timeout=LIMIT)
+    else:
+        together.withdraw(grant.claim, timeout=LIMIT)
+    assert store.holders() == []
+
+
+class Leisurely(MemoryBackend):
+    """Tells how many seconds each release may take, and takes most of them, or all if the server hangs."""
+
+    asked: ClassVar[list[float]] = []
+    hangs = False
+
+    def release(self, grant: Grant, *, timeout: float, hold: float = 0.0) -> None:
+        self.asked.append(timeout)
+        time.sleep(timeout * (1.0 if self.hangs else 0.7))
+        if self.hangs:
+            raise BackendUnavailable("no answer")
+        super().release(grant, timeout=timeout, hold=hold)
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_without_threads_each_is_given_back_in_the_whole_time_unless_the_server_hangs(
+    store: Store, monkeypatch: pytest.MonkeyPatch, *, hangs: bool
+) -> None:
+    monkeypatch.setattr(Leisurely, "asked", [])
+    monkeypatch.setattr(Leisurely, "hangs", hangs)
+    together = Together(NAMES, lambda: Leisurely(store.server), 0.05)
+    grant = take(together)
+    with without_threads():
+        if hangs:
+            with pytest.raises(StillHeld, match=r"^belt, disk, tape: no answer$"):
+                together.withdraw(grant.claim, timeout=0.3)
+        else:
+            together.withdraw(grant.claim, timeout=0.3)
+    assert [limit > 0.2 for limit in Leisurely.asked] == [True, not hangs, not hangs]
+    assert store.holders() == (sorted(NAMES) if hangs else [])
+
+
+def test_locks_that_could_not_be_given_back_are_named_and_a_place_in_a_queue_is_not(store: Store) -> None:
+    assert store.client().try_acquire(claim("tape"), timeout=LIMIT)
+    together, wanted = store.together(), claim()
+    assert together.try_acquire(wanted, timeout=LIMIT) is None
+    for client in store.clients[1:]:
+        client.cells.reachable = False
+    with pytest.raises(StillHeld, match=r"^belt, disk: "):
+        together.withdraw(wanted, timeout=LIMIT)
+    for client in store.clients[1:3]:
+        client.cells.reachable = True
+    with pytest.raises(BackendUnavailable) as failure:
+        together.withdraw(wanted, timeout=LIMIT)
+    assert not isinstance(failure.value, StillHeld)
 
 
 def test_a_loss_of_one_does_not_wait_for_the_answer_about_another_and_its_release_does(store: Store) -> None:
