@@ -5,7 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.simulation.network import SLOW
-from tests.simulation.plan import ANSWER, BOTH, GUARD, INFINITE, KEEPER, KEPT, LOCK, REQUEST, Fault, Plan, RunPlan
+from tests.simulation.plan import (
+    ANSWER,
+    BOTH,
+    ENDS_A_WAIT,
+    GUARD,
+    INFINITE,
+    KEEPER,
+    KEPT,
+    LOCK,
+    REQUEST,
+    Fault,
+    Plan,
+    RunPlan,
+)
 
 if TYPE_CHECKING:
     import random
@@ -551,6 +564,18 @@ def slow_for_long(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=(run,), faults=tuple([each._replace(more=way) for each in faults]))
 
 
+def several_far_away(chance: random.Random, plan: Plan) -> Plan:
+    """Who has some locks and waits for the last one, far from the store, until a signal comes or its time is over."""
+    ttl, slowest = chance.choice((10.0, 20.0, 60.0)), chance.choice((0.025, 0.05))
+    holder = RunPlan(0, 0.0, ttl, 30.0, 16.0, locks=("weekly",))
+    names = chance.sample(("Nightly", "hourly", "monthly", LOCK), chance.choice((0, 2, 3, 4)))
+    waiter = RunPlan(1, 0.5, ttl, chance.choice((chance.uniform(4.0, 12.0), 90.0, 90.0)), 1.0)
+    waiter = waiter._replace(locks=tuple(chance.sample((*names, "weekly"), len(names) + 1)))
+    told = Fault("signal", 1, chance.uniform(0.6, 14.0), chance.choice(ENDS_A_WAIT))
+    faults = (told,) if waiter.wait == 90.0 else ()
+    return plan._replace(fastest=0.8 * slowest, slowest=slowest, runs=(holder, waiter), faults=faults)
+
+
 OF_A_HOST = (
     *(stopped_in_turn, worse, taken_back, signalled_in_line, signalled, hard_to_kill, not_executable, no_threads),
     *(
@@ -569,7 +594,7 @@ OF_A_HOST = (
 OF_ALL = (
     *(*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line, freed_in_line),
     *(asked_of_a_long_lease, freed_beside_a_late_one, killed_in_line, away_at_first, taken_as_it_is_forgotten),
-    *(signalled_as_it_is_renewed, unanswered_as_it_ends, stopped_on_its_terminal),
+    *(signalled_as_it_is_renewed, unanswered_as_it_ends, stopped_on_its_terminal, several_far_away),
 )
 OF_CELLS = (slow_for_long,)  # where a renewal takes as many messages as the last one
 OF_STREAMS = (

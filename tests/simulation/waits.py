@@ -38,7 +38,21 @@ def violations(history: History) -> list[str]:
         *_own_remains(history),
         *_taken_again(history),
         *_restless(history),
+        *_kept_for_nobody(history),
     ]
+
+
+def _kept_for_nobody(history: History) -> Iterator[str]:
+    """Locks, and places in queues, that a run leaves behind when a signal, or its time, ends its wait.
+
+    The store could be reached all the time: it is not enough that it was asked to take them back.
+    """
+    if not _is_quiet(history, "signal", holds=True) or history.plan.slowest > NEAR or history.capabilities.kernel_held:
+        return
+    for record in history.records:
+        ended = record.outcome is not None and record.outcome.kind == "held" and record.span is None
+        for owner in sorted(record.left) if ended else ():
+            yield f"left: {record.name} has waited until {record.ended:.3f}, and what {owner[:6]} has is there"
 
 
 def _is_quiet(history: History, *others: str, holds: bool = False) -> bool:
