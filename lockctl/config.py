@@ -143,7 +143,7 @@ def backend_url(backend: Effective, environ: Mapping[str, str], file: ConfigFile
         known = f"configured: {', '.join(sorted(profiles))}" if profiles else "none is configured"
         shown = printable(word.rpartition("@")[2])  # it may be a URL with a password, and a mistake in it
         meant = did_you_mean(shown, profiles)
-        raise ConfigError(f"{backend.source}: {shown!r} is neither a URL nor a backend profile ({known}){meant}")
+        raise ConfigError(f"{named(backend)}: {shown!r} is neither a URL nor a backend profile ({known}){meant}")
     else:
         url = parse_url(default_url(environ) if word in ("file:", "file://") else word)
     if PASSWORD in environ:

@@ -123,7 +123,7 @@ def test_a_file_that_is_asked_for_and_missing_is_an_error(lockctl: Lockctl) -> N
         ('[defaults]\nlog = "/no-such-dir/log"\n', "[defaults] log: cannot write to /no-such-dir/log: "),
         ('[defaults]\nttl = "500ms"\n', "it must be at least 1s (ttl: "),
         ('[locks."a*"]\nttl = "10s"\nkill_after = "9s"\n', "kill-after 9s is too long for a ttl of 10s"),
-        ('[locks.a]\nbackend = "y"\n', "'y' is neither a URL nor a backend profile"),
+        ('[locks.a]\nbackend = "y"\n', "[locks.\"a\"] backend: 'y' is neither a URL nor a backend profile"),
         ('[backends.x]\nuri = "file:///x"\n', ":2: [backends.x] uri: this backend has no url"),
         ('[backends.x]\nurl = "banana://x"\n', ":2: [backends.x] url: no backend for 'banana' URLs"),
         (
@@ -162,6 +162,13 @@ def test_a_mistake_is_one_line_with_the_place_and_status_78(
     assert said in done.stderr
     assert str(path) in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_an_unknown_key_in_a_profile_ends_only_the_runs_that_use_it(lockctl: Lockctl, write: Write) -> None:
+    write('[backends.x]\nurl = "file:///x"\nprefx = "y"\n')
+    assert lockctl("run", "-l", "a", "--", "true").returncode == 0
+    assert lockctl("run", "-l", "a", "-b", "x", "--", "true").returncode == 78
+    assert lockctl("config", "check").returncode == 78
 
 
 def test_variables_that_contradict_each_other_are_a_mistake_too(lockctl: Lockctl) -> None:
