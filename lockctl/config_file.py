@@ -167,7 +167,9 @@ def check_entry(file: ConfigFile, table: tuple[str, ...], key: str) -> object:
 def mistakes(file: ConfigFile) -> Iterator[ConfigError]:
     """Whatever is wrong with any key or value, also of locks that are not asked for now: a typo shows at once."""
     for table, content in file.tables.items():
-        if table not in TABLES or not isinstance(content, dict):
+        if table in TABLES and not isinstance(content, dict):
+            yield at(file, (), table, "must be a table, and neither a value nor a list of tables")
+        elif table not in TABLES:
             yield at(file, (), table, f"unknown table; there are: {', '.join(TABLES)}{did_you_mean(table, TABLES)}")
     tables = {table: content for table, content in file.tables.items() if isinstance(content, dict)}
     defaults = tables.get("defaults", {})

@@ -29,9 +29,12 @@ def tell(outcome: Outcome, settings: Mapping[str, Effective], *, where: Mapping[
         seconds = outcome.waited if outcome.duration is None else outcome.duration
         talk(level, text, outcome.kind, holder=holder, seconds=seconds)
     if outcome.leftovers:
-        plural = "es" if outcome.leftovers > 1 else ""
-        count = f"{outcome.leftovers} process{plural}"
-        talk("warning", f"stopped {count} that the command had left behind: {outcome.left}", "leftovers")
+        talk("warning", left_behind(outcome.leftovers, outcome.left), "leftovers")
+
+
+def left_behind(count: int, which: str) -> str:
+    """That processes outlived the command: how many, and which ones for people."""
+    return f"stopped {count} process{'es' if count > 1 else ''} that the command had left behind: {which}"
 
 
 def _said(outcome: Outcome, settings: Mapping[str, Effective], where: Mapping[str, str | bool]) -> tuple[str, str]:

@@ -33,10 +33,10 @@ def write_report(path: str, outcome: Outcome, talk: Talk) -> None:
     import json
 
     document = {
-        "name": outcome.name,
+        "name": outcome.name or None,
         "backend": outcome.backend or None,
         "host": outcome.host,
-        "command": list(outcome.words),
+        "command": list(outcome.words) or None,
         "token": outcome.token,
         "started_at": None if outcome.started_at is None else utc(outcome.started_at),
         "duration": None if outcome.duration is None else round(outcome.duration, 3),
@@ -102,7 +102,8 @@ def report_refusal(
     if report is not None and can_put(report):
         from lockctl.cli import redact
 
-        write_report(report, replace(outcome, words=redact.hide(words, patterns), detail=error), talk)
+        shown = redact.hide(words, patterns) if words else ()
+        write_report(report, replace(outcome, words=shown, detail=error), talk)
     if metrics is not None and os.path.isdir(metrics) and lock and names.is_name(lock):
         from lockctl.cli.metrics import write_metrics
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from lockctl import secret
-from lockctl.errors import UsageError
+from lockctl.errors import ConfigError, UsageError
 from lockctl.names import printable
 from lockctl.registry import MARKS, load_marks
 from lockctl.url import Url, parse_url, take_params, whole_path
@@ -49,6 +49,8 @@ def open_place(resource: str, store: str | None = None) -> Place:
     scheme of a store and is no URL is refused.
     """
     if store is not None:
+        if ":" not in store:  # without the word itself: it may have a password
+            raise ConfigError("the store of a mark is a URL, such as redis://redis.example/0")
         return Place(_open(parse_url(store)), check_name(resource))
     if "://" not in resource:
         if not resource or "\0" in resource:

@@ -235,6 +235,13 @@ def test_a_reset_can_answer_as_json(fence: Callable[..., Shown], stock: Path) ->
         assert list(document) == list(json.loads(fence("show", str(stock), "--json")[1]))
 
 
+def test_a_store_that_is_no_url_is_refused_without_its_words(lockctl: Lockctl) -> None:
+    words = ("--token", "5", "--domain", DOMAIN, "--store", "nosuch")
+    done = lockctl("fence", "advance", "stock", *words)
+    assert (done.returncode, done.stdout) == (78, "")
+    assert done.stderr == "lockctl: the store of a mark is a URL, such as redis://redis.example/0\n"
+
+
 @pytest.mark.parametrize(
     ("answer", "status", "left"), [("y", 0, ""), ("n", 64, f"{DOMAIN};33"), ("", 64, f"{DOMAIN};33")]
 )

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shlex
 import signal
 import sqlite3
@@ -363,6 +364,13 @@ def test_a_command_that_cannot_run_is_one_line(lockctl, stock, word, status):
     done = execute(lockctl, stock, word)
     assert (done.returncode, done.stderr.count("\n")) == (status, 1)
     assert not kept(stock)
+
+
+def test_exec_names_the_processes_that_its_command_left_behind(lockctl, stock):
+    done = execute(lockctl, stock, "sh", "-c", "sleep 60 > /dev/null 2>&1 &")
+    assert done.returncode == 0
+    said = r"lockctl: \S* ?stopped 1 process that the command had left behind: \w+ \(pid \d+\)\n"
+    assert re.fullmatch(said, done.stderr)
 
 
 @pytest.mark.parametrize("words", [[], ["--"], ["--token", "5", "--", "true"]])

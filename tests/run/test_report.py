@@ -316,6 +316,13 @@ def test_a_run_whose_words_or_configuration_are_wrong(lockctl, locks, status, ba
     assert (code, document["backend"]) == (status, backend)
 
 
+def test_what_a_wrong_command_line_does_not_say_is_null_in_the_report(lockctl, locks):
+    path = locks / ".report"
+    assert lockctl("run", "--no-such-option", "--report", str(path), "--", "true").returncode == 64
+    document = json.loads(path.read_text())
+    assert (document["name"], document["command"], document["labels"]) == (None, None, {})
+
+
 def test_a_run_with_a_wrong_variable_and_one_whose_report_the_configuration_names(lockctl, locks):
     path = locks / ".report"
     assert refusal(path, lockctl, "--", "true", env={"LOCKCTL_WAIT": "soon"})[0] == 78

@@ -133,6 +133,8 @@ def test_inside_a_job_what_the_outer_run_says_of_itself_is_no_setting() -> None:
         ("[defaults]\nlock = 'a'\n", r":2: \[defaults\] lock: unknown key"),
         ("\n[default]\nttl = '5s'\n", r":2: default: unknown table; there are: defaults, locks, backends"),
         ("ttl = '5s'\n", r":1: ttl: unknown table; there are:"),
+        ("[[locks]]\nttl = '5s'\n", r"locks: must be a table, and neither a value nor a list of tables"),
+        ("defaults = 5\n", r":1: defaults: must be a table, and neither a value nor a list of tables"),
         ("[defaults]\nttl = true\n", r":2: \[defaults\] ttl: must be a duration"),
         ("[defaults]\nttl = ['5s']\n", r":2: \[defaults\] ttl: must be a duration"),
         ("[defaults]\n# more\nttl = 'banana'\n", r":3: \[defaults\] ttl: 'banana' is not a duration"),

@@ -13,7 +13,7 @@ from lockctl.cli.fence.order import RESOURCE, STORE, TIMEOUT, Order, own_token
 from lockctl.cli.group import verb
 from lockctl.cli.main import own_signals
 from lockctl.cli.messages import Talk, exhausted
-from lockctl.cli.outcome_messages import cannot_run
+from lockctl.cli.outcome_messages import cannot_run, left_behind
 from lockctl.cli.parameters import CommandWord
 from lockctl.cli.start import job_environment
 from lockctl.errors import ConfigError, Interrupted, LockctlError, UsageError
@@ -95,7 +95,7 @@ def _run(words: tuple[str, ...], mark: Mark, place: Place, limit: float, signals
         ending = _watch(guard, signals, talk, variables, getattr(place.store, "descriptor", None))
         status = _status(ending, words, talk)
         if ending.leftovers:
-            talk("warning", f"stopped {ending.leftovers} of the processes that the command had left behind")
+            talk("warning", left_behind(ending.leftovers, ending.left))
         try:
             hold.__exit__(None, None, None)
         except LockctlError as lost:

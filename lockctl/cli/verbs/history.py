@@ -35,7 +35,7 @@ SORTS: dict[str, Callable[[Run], Any]] = {
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) < 1:
-        raise ValueError(f"{printable(text[:30])!r} is not a number of runs: it must be at least 1")
+        raise ValueError(f"{printable(text[:30])!r} is not a number of runs: 1 to 999999999")
     return int(text)
 
 
