@@ -50,7 +50,7 @@ class Cells(ABC):
     where: str  # the store, for messages
     longest_look: float = 0.0  # seconds: how long :meth:`watch` may take to see a change; 0: the store tells of it
     follows: bool = False  # whether :meth:`follow` is of use
-    # seconds by which a later answer may tell an earlier time: 1 for whole seconds, and how far the clocks of the
+    # seconds by which the time of an answer may be wrong: 1 for a clock of whole seconds, and how far the clocks of the
     # servers behind one address may differ
     clock_error: float = 0.0
 
