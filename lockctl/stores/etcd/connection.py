@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # a member that is cut off from the others says so at once, instead of holding the request
 HEADERS = (("Grpc-Metadata-Hasleader", "true"),)
 SILENT = "it does not even answer who is connected: stopped, overloaded, or at its limit of open files (ulimit -n)"
+NO_PATH = "404 page not found"  # in the words of etcd
 # gRPC's codes, which the gateway repeats
 INVALID_ARGUMENT, PERMISSION_DENIED, OUT_OF_RANGE, UNIMPLEMENTED, UNAUTHENTICATED = 3, 7, 11, 12, 16
 
@@ -182,7 +183,7 @@ def _posts(requests: Requests) -> Posts:
 
 def _not_a_gateway(where: str, response: Response) -> BackendUnavailable | ConfigError:
     """The error for an answer that is none of etcd's gateway, which names the cause, as far as it can be told."""
-    if response.status == 404:
+    if response.status == 404 and response.excerpt() == NO_PATH:  # anything on the way may say 404, in other words
         return ConfigError(
             f"{where}: no JSON gateway at /v3: etcd must be 3.4 or later, and when it is started with"
             " --config-file, that file needs enable-grpc-gateway: true"

@@ -144,15 +144,17 @@ class Bucket:
     def document(self, answer: Response | None) -> dict[str, Any]:
         """What an answer says that is no object's content. Raises ``BackendUnavailable``, ``ConfigError``."""
         usable = self.usable(answer)
-        found = usable.json() if usable.status != 404 else None
-        if not isinstance(found, dict):
+        if usable.status == 404:
             raise ConfigError(f"{self.where}: there is no such bucket, or this is not Google Cloud Storage")
+        found = json_text.an_object(usable.body)
+        if found is None:
+            raise BackendUnavailable(f"{self.where}: that is not Google's answer: {usable.excerpt()}")
         return found
 
     def generation(self, text: object) -> str:
-        """The generation that an answer told. Raises ``ConfigError``."""
+        """The generation that an answer told. Raises ``BackendUnavailable``: something on the way may say 200, too."""
         if not isinstance(text, str) or not text.isdecimal():
-            raise ConfigError(f"{self.where}: the answer has no generation: is this Google Cloud Storage?")
+            raise BackendUnavailable(f"{self.where}: the answer has no generation: that is not Google's answer")
         return text
 
     def close(self) -> None:
