@@ -30,6 +30,7 @@ STATUSES = {
     503: "Service Unavailable",
     504: "Gateway Timeout",
 }
+FOREIGN = 0.2  # part of the refusals that come from something on the way, as a load balancer that finds no server
 CLOSERS = 0.3  # part of the servers that close a connection at times, as proxies do after so many requests
 CLOSING = 0.1  # part of their answers after which they do
 
@@ -85,7 +86,9 @@ class HttpServer(StreamServer):
             return self.respond(method, target, body, link)
         if self.changes(method, target, link) and not self.denies and Here.world.chance() < DOING:
             self.respond(method, target, body, link)
-        return self.denied() if self.denies else self.busy()
+        if self.denies:
+            return self.denied()
+        return self._foreign() if Here.world.rarely() < FOREIGN else self.busy()
 
     def respond(self, method: str, target: str, body: str, link: Link) -> bytes:
         """The answer to one request; empty: it comes later."""
@@ -98,6 +101,11 @@ class HttpServer(StreamServer):
     def busy(self) -> bytes:
         """An answer that tells nothing of what was asked: it may have been done or not."""
         raise NotImplementedError
+
+    def _foreign(self) -> bytes:
+        """What no server has said: it tells nothing either."""
+        status = (200, 404, 503)[int(3 * Here.world.rarely())]
+        return HttpServer.whole(self, status, "<html><body>default backend</body></html>", "Content-Type: text/html")
 
     def denied(self) -> bytes:
         """An answer that says that whoever asks may not."""
