@@ -13,6 +13,7 @@ from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from lockctl.lease.attempts import LONGEST_PAUSE
 from lockctl.lease.schedule import FIRST_TIMEOUT
 from tests.simulation import endings, excuses, forgetting, marks, mysql_waits, order, reports, rubbish, stops, waits
+from tests.simulation.objects import ObjectServer
 from tests.simulation.others import Other
 from tests.simulation.plan import DENIED, DISK, GUARD, KEEPER, KEPT, LOCK, NEAR, OLDER
 from tests.simulation.rare import LATEST, LONG
@@ -41,6 +42,8 @@ TOO_EARLY = 0.05  # seconds from the order to start until the command lives
 
 def violations(history: History) -> list[str]:
     """What is wrong, each in one line that begins with its kind."""
+    if any(isinstance(each, ObjectServer) and each.ignores for each in history.servers):
+        return [*_unended(history), *_unproven(history)]  # there nothing keeps a lock
     found = [
         *(f"bug: {each}" for each in history.wrong if "gave the lock back" not in each),
         *(f"given back: {each}" for each in history.wrong if "gave the lock back" in each),
@@ -82,6 +85,13 @@ def violations(history: History) -> list[str]:
         *order.violations(history),
         *reports.violations(history),
     ]
+
+
+def _unproven(history: History) -> Iterator[str]:
+    """Locks that were granted by a server that ignores conditions, which is to be refused."""
+    for record in history.records:
+        for grant in record.granted:
+            yield f"unproven: {record.name} is granted {grant.name} at {grant.known:.3f}, and the server compares nothing"
 
 
 def _unended(history: History) -> Iterator[str]:

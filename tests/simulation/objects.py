@@ -22,6 +22,7 @@ APART = 0.9  # seconds between the clocks of the servers behind one name
 SPREAD = 0.5  # part of the stores that send each request to any server, and not those of a host always to the same
 UNDER_WAY = 0.02  # seconds that a write of S3 takes, in which another one of the same object may be refused
 CONFLICTING = 0.5  # part of those that are
+IGNORING = 0.02  # part of the stores that ignore the conditions of all requests, and say nothing
 CARELESS = 0.5  # part of the servers of S3's protocol
 
 
@@ -44,6 +45,7 @@ class ObjectServer(HttpServer):
         self._asking: Host | None = None
         self._behind: dict[Host | None, float] = {}  # of the server that a host is always sent to: how far it is behind
         self._is_spread = Here.world.chance() < SPREAD
+        self.ignores = Here.world.rarely() < IGNORING
 
     def memory(self) -> Any:
         """See ``Server``."""
@@ -69,6 +71,10 @@ class ObjectServer(HttpServer):
         """The document of a cell."""
         found = self.objects.get(key)
         return None if found is None else found.body.rpartition("\n")[0].encode()
+
+    def condition(self, name: str) -> str:
+        """What a header field has that is a condition, if those are heeded."""
+        return "" if self.ignores else self.field(name)
 
     def put(self, name: str, body: str, tag: str, link: Link) -> None:
         """Have an object."""
@@ -96,12 +102,12 @@ class S3Server(ObjectServer):
         there = self.objects.get(name)
         if method == "GET":
             return self._said(404, "NoSuchKey") if there is None else self.whole(200, there.body, f"ETag: {there.tag}")
-        expected = self.field("if-match")
+        expected = self.condition("if-match")
         if there is None and expected:
             return self._said(404, "NoSuchKey") if method == "PUT" else self.whole(204, "")
         if method == "DELETE" and self._deletes_any:
             expected = ""
-        if there is not None and (self.field("if-none-match") or expected not in ("", there.tag)):
+        if there is not None and (self.condition("if-none-match") or expected not in ("", there.tag)):
             return self._said(412, "PreconditionFailed")
         if method == "DELETE":
             self.objects.pop(name, None)
@@ -144,10 +150,10 @@ class AzureServer(ObjectServer):
         """See ``HttpServer``."""
         name = unquote(target.partition("?")[0]).partition("/container/")[2]
         there = self.objects.get(name)
-        expected = self.field("if-match")
+        expected = self.condition("if-match")
         if there is None and method != "PUT":
             return self._said(404, "BlobNotFound")
-        if there is not None and self.field("if-none-match"):
+        if there is not None and self.condition("if-none-match"):
             return self._said(409, "BlobAlreadyExists")
         if expected and (there is None or there.tag != expected):
             return self._said(412, "ConditionNotMet")
@@ -186,7 +192,7 @@ class GoogleServer(ObjectServer):
         else:
             name = unquote(path.rpartition("/o/")[2])
         there = self.objects.get(name)
-        expected = parse_qs(query).get("ifGenerationMatch", [""])[0]
+        expected = "" if self.ignores else parse_qs(query).get("ifGenerationMatch", [""])[0]
         if there is None and method != "POST":
             return self.whole(404, f"No such object: bucket/{name}")
         if expected and expected != (there.tag if there is not None else "0"):
