@@ -59,13 +59,18 @@ class MysqlServer(SessionServer):
         self.tables = SqliteTables(
             {
                 "NOW": lambda _: self._session.began,
-                "UNIX_TIMESTAMP": lambda at: round(self._without_zone(at), 6),
+                "CURRENT_USER": lambda: "ops@host",
+                "UNIX_TIMESTAMP": self._unix_timestamp,
                 "leftmost": lambda text, count: text[:count],
                 "GET_LOCK": self._repeatable(self._get_lock),
                 "IS_FREE_LOCK": self._repeatable(lambda name: int(not self._holders(name))),
                 "RELEASE_LOCK": self._repeatable(self._release_lock),
             }
         )
+
+    def _unix_timestamp(self, at: float | None = None) -> float:
+        """Of a time, or without one of now, in whole seconds."""
+        return int(self._session.began) if at is None else round(self._without_zone(at), 6)
 
     def _without_zone(self, at: float) -> float:
         """What becomes of a time that is written in the zone of the session, and read from that."""
