@@ -365,7 +365,8 @@ class History:
             world.tell(server.name, f"accepts the credentials no more; others are to be had in {fault.value:.3f} s")
             server.expire()
             world.at(world.now + fault.value, world.renew_login, server.login)
-        elif isinstance(server, (EtcdServer, NatsServer)):
+        elif kind == "deposed":
+            assert isinstance(server, (EtcdServer, MysqlServer, NatsServer))
             server.depose(self.network.hosts[fault.whom], fault.value)
         elif isinstance(server, ConsulServer):
             server.deregister(self.network.hosts[fault.whom].name)

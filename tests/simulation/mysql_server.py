@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.mysql_session import TABLE, Session, SqlError, WaitsError, refusal, rewritten
@@ -18,7 +19,7 @@ from tests.simulation.server_tables import SqliteTables
 from tests.simulation.world import INFINITE, Here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.simulation.network import Host
     from tests.simulation.processes import Process
@@ -29,6 +30,7 @@ DEAD_CLIENT = 1.0  # seconds in which a session that waits by GET_LOCK sees that
 SHORT_SILENCE = 3.0  # seconds: a wait_timeout for a crowd of clients that forget to close
 IMPATIENT = 0.1  # the part of the servers with that one; others have 8 hours
 HOUR = 3600.0
+BEHIND = 10.0  # seconds that a replica is behind, at most
 LONGEST_NAME = 64  # characters of a lock by GET_LOCK
 UNKNOWN, LOCK_WAIT, INTERRUPTED, WRONG_NAME = 1064, 1205, 1317, 3057
 FULL = 1040, "Too many connections"
@@ -52,6 +54,7 @@ class MysqlServer(SessionServer):
         self._session: Session
         self._problem: Exception | None = None
         self._excuse = DEADLOCK  # what it says while it refuses
+        self._replicated: dict[Host, Any] = {}  # hosts that are sent to a replica, and what that has
         self.asked: Counter[tuple[int, int]] = Counter()  # statements, by host and second
         self.looked: list[tuple[Process, float, float]] = []  # who did so by itself, from when until when
         self.twice_until = INFINITE  # by the wall clock: the end of an hour that the zone of the server has twice
@@ -105,6 +108,16 @@ class MysqlServer(SessionServer):
         """See ``Server``."""
         super().fail(seconds, kept, old)
         self._locks, self._writers, self._programs = Locks(), [], 0
+
+    def depose(self, host: Host, seconds: float) -> None:
+        """Have a replica hear nothing from now on. Some time later a proxy sends *host* to it for so long."""
+        later = Here.world.now + BEHIND * Here.world.chance()
+        Here.world.at(later, self._send_to_replica, host, self.memory(), seconds)
+
+    def _send_to_replica(self, host: Host, has: Any, seconds: float) -> None:
+        Here.world.tell(self.name, f"{host.name} is sent to a replica for {seconds:.3f} s, which refuses all writes")
+        self._replicated[host] = has
+        Here.world.at(Here.world.now + seconds, self._replicated.pop, host, None)
 
     # Sessions
 
@@ -219,13 +232,32 @@ class MysqlServer(SessionServer):
             session.settings.update(SET.findall(sql))
             return 0, []
         word = sql.partition(" ")[0]
+        if session.client.host in self._replicated:
+            if word not in ("SELECT", "DO"):
+                raise SqlError(*READ_ONLY)
+            with self._as_replicated(session.client.host):
+                return self._done(session, word)
         if word in ("INSERT", "UPDATE", "DELETE") and session.settings["autocommit"] != "1":
             Here.world.bugs.append(f"nobody commits {sql}")
         if word in ("INSERT", "UPDATE", "DELETE") and self.refuses_now():
             raise SqlError(*self._excuse)
         if word in ("INSERT", "UPDATE", "DELETE") and self._programs:
             raise WaitsError(None, float(session.settings.get("innodb_lock_wait_timeout", 50)))
-        self._problem = None
+        return self._done(session, word)
+
+    @contextmanager
+    def _as_replicated(self, host: Host) -> Iterator[None]:
+        """Show for a moment what the replica has that *host* is sent to."""
+        now = self.memory()
+        self.remember(self._replicated[host])
+        try:
+            yield
+        finally:
+            self.remember(now)
+
+    def _done(self, session: Session, word: str) -> tuple[int, list[tuple[Any, ...]]]:
+        """Execute a statement."""
+        sql, self._problem = session.sql, None
         try:
             cursor = self.tables.sqlite.execute(rewritten(sql), session.values)
             rows = cursor.fetchall()

@@ -80,7 +80,8 @@ class Fault(NamedTuple):
     twice    number of a host    number of its message          seconds between the two, REQUEST or ANSWER
     cut      number of a host    time                           seconds, REQUEST, ANSWER or BOTH
     slow     number of a host    time                           seconds more for all of 3 s, REQUEST or ANSWER
-    deposed  number of a host    time                           seconds for which it talks to a leader that is none
+    deposed  number of a host    time                           seconds for which it talks to a leader that is none,
+                                                                or of MySQL to a replica that hears nothing any more
     busy     number of a server  time                           seconds for which it refuses most of what
                                                                 it is asked, and may have done it; DENIED: it does not
                                                                 do it, as a right is missing

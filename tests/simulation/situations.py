@@ -1002,6 +1002,6 @@ OF_STORES = {
     "dynamodb": OF_OTHERS,
     "mysql": (
         *(_beside_others, _ended, _ended, _rows_locked, _asked_in_turn, _freed_as_it_ends, _stopped_in_line),
-        *(_left_behind, _winter, _busy, _busy),
+        *(_left_behind, _winter, _busy, _busy, _deposed, _deposed, _deposed),
     ),
 }
