@@ -55,6 +55,7 @@ SHARES = {
 
 
 CHANCES = 30  # seeds of small chances that a plan is tried with, at most
+AGAIN = 2  # times that a search tries each known plan with another one of these, after all with their own
 
 
 class Task(NamedTuple):
@@ -107,6 +108,14 @@ def _plans_of(task: Task) -> Iterator[tuple[str, Plan]]:
         seed += task.step
 
 
+def _known(stores: tuple[str, ...], begin: int) -> list[tuple[str, Plan]]:
+    """What a search begins with: some faults need more than the plan in which they were found, and other searches differ."""
+    known = kept.of_stores(stores, begin)
+    chances = [1 + (begin + turn) % (CHANCES - 1) for turn in range(AGAIN)]
+    again = [(name, plan._replace(seed=plan.seed + number)) for number in chances for name, plan in known]
+    return [*known, *again]
+
+
 def tell(plan: Plan) -> list[str]:
     """Print what happens in a history, and what is wrong in it."""
     history = History(plan, telling=True)
@@ -155,7 +164,8 @@ def run_all(options: argparse.Namespace) -> int:
     stores = tuple(name for name in options.store.split(",") for _ in range(SHARES[name]))
     first, known = options.seed, []
     if first is None:
-        first, known = time.time_ns() // 1_000_000 % 10**9 * 1000, kept.of_stores(stores)
+        begin = time.time_ns() // 1_000_000 % 10**9
+        first, known = 1000 * begin, _known(stores, begin)
     each = -(-options.histories // workers)
     began = time.monotonic()
     context = multiprocessing.get_context("fork")

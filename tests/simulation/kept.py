@@ -46,9 +46,14 @@ def _plans() -> dict[str, Plan]:
     return found
 
 
-def of_stores(stores: tuple[str, ...]) -> list[tuple[str, Plan]]:
-    """The plans in which faults were found with these stores, each with the name of its fault."""
-    return [(name, plan) for name, plan in _plans().items() if plan.store in stores]
+def of_stores(stores: tuple[str, ...], begin: int) -> list[tuple[str, Plan]]:
+    """The plans in which faults were found with these stores, each with the name of its fault.
+
+    *begin*: a number that says with which one, as a short search does not come to the end.
+    """
+    found = [(name, plan) for name, plan in _plans().items() if plan.store in stores]
+    first = begin % max(len(found), 1)
+    return found[first:] + found[:first]
 
 
 @cache
