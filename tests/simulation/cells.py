@@ -45,6 +45,9 @@ class CellServer(Server):
         if kind == "keys":
             return [each for each in self.cells if each.startswith(key)]
         _, _, expected, new = request
+        if Here.world.telling:
+            done = "is done" if version == expected else f"is refused: it has {version}"
+            Here.world.tell(self.name, f"a write of {key}, if it has version {expected}, {done}")
         if version != expected:
             return None
         self.written += 1

@@ -67,6 +67,16 @@ class DynamoServer(HttpServer):
             self.put(key, _updated(there or {"key": {"S": key}}, asked["UpdateExpression"], values))
         return self.whole(200, "{}", JSON)
 
+    def shown(self, method: str, target: str, body: str) -> str:
+        """See ``HttpServer``."""
+        asked, operation = json.loads(body), self.field("x-amz-target").partition(".")[2]
+        values = asked.get("ExpressionAttributeValues", {})
+        condition = asked.get("ConditionExpression", "")
+        for name in [each for each in values if each in condition]:
+            condition = condition.replace(name, str(*values[name].values()))
+        key = asked.get("Key", {}).get("key", {}).get("S", "")
+        return f"{operation} {key}, if {condition}" if condition else f"{operation} {key}"
+
     def _page(self, after: Item | None) -> dict[str, Any]:
         """Some items behind a key, and the last key if there are more."""
         keys = sorted(self.items)

@@ -68,6 +68,11 @@ class HttpServer(StreamServer):
             self._head = head
             method, target, _ = head.partition(b"\r\n")[0].decode().split()
             answer = self._reply_to(method, target, body.decode(), link)
+            if Here.world.telling and method != "GET" and answer:
+                status = answer.partition(b"\r\n")[0].decode().partition(" ")[2]
+                Here.world.tell(
+                    self.name, f"answers {link.host.name} to {self.shown(method, target, body.decode())}: {status}"
+                )
             if answer and self._closes and Here.world.rarely() < CLOSING:
                 tells = round(Here.world.rarely())
                 link.say(said + answer.replace(b"\r\n", b"\r\nConnection: close\r\n", tells))
@@ -89,6 +94,11 @@ class HttpServer(StreamServer):
         if self.denies:
             return self.denied()
         return self._foreign() if Here.world.rarely() < FOREIGN else self.busy()
+
+    def shown(self, method: str, target: str, body: str) -> str:
+        """A request that changes something, as it is told, with its condition."""
+        conditions = [f", {name}: {self.field(name)}" for name in ("if-match", "if-none-match") if self.field(name)]
+        return f"{method} {target}{''.join(conditions)}"
 
     def respond(self, method: str, target: str, body: str, link: Link) -> bytes:
         """The answer to one request; empty: it comes later."""

@@ -97,6 +97,12 @@ class KubernetesServer(HttpServer):
         self._tell(name, "DELETED", {**there, "metadata": {**metadata, "resourceVersion": str(self._version)}})
         return self.whole(200, json.dumps({"kind": "Status", "status": "Success"}))
 
+    def shown(self, method: str, target: str, body: str) -> str:
+        """See ``HttpServer``."""
+        asked = json.loads(body) if body else {}
+        expected = asked.get("preconditions") or asked.get("metadata") or {}
+        return f"{method} {target}, if it has version {expected.get('resourceVersion')}"
+
     def busy(self) -> bytes:
         """See ``HttpServer``."""
         reasons = ((429, "TooManyRequests"), (500, "InternalError"), (504, "Timeout"))

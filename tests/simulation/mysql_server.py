@@ -265,6 +265,9 @@ class MysqlServer(SessionServer):
             if self._problem is not None:
                 raise self._problem from None
             raise refusal(error, sql) from error
+        if Here.world.telling and word in ("INSERT", "UPDATE", "DELETE"):
+            done = "is done" if cursor.rowcount > 0 else "is refused: nothing meets its condition"
+            Here.world.tell(self.name, f"a write of {session.client.host.name}, {sql[:60]}, {done}")
         return (len(rows) if word == "SELECT" else cursor.rowcount), rows
 
     # Waiting

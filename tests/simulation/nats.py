@@ -160,6 +160,9 @@ class NatsServer(StreamServer):
         last = self.messages.get(subject)
         _, is_expected, rest = headers.partition(EXPECTED)
         expected, number = rest.partition(b"\r\n")[0], 0 if last is None else last.number
+        if Here.world.telling and is_expected:
+            done = "is done" if int(expected) == number else f"is refused: it has {number}"
+            Here.world.tell(self.name, f"a write of {subject}, if it has number {expected.decode().strip()}, {done}")
         if is_expected and int(expected) != number:
             return _error(400, 10071, f"wrong last sequence: {number}")
         self._number += 1

@@ -76,6 +76,9 @@ class Network:
             world.tell(host.name, f"{WAYS[way]} {number}: {fault.kind} ({fault.value:.3f} s): {what[:2]}")
             if fault.kind == "lose":
                 return False
+            if world.telling:
+                again = "again" if fault.kind == "twice" else "late"
+                world.at(due + fault.value, world.tell, host.name, f"{WAYS[way]} {number} arrives {again}: {what[:2]}")
             if fault.kind == "late":
                 due += fault.value
             else:

@@ -207,6 +207,11 @@ class GoogleServer(ObjectServer):
         self.put(name, body, tag, link)
         return self.whole(200, json.dumps({"generation": tag}))
 
+    def shown(self, method: str, target: str, body: str) -> str:
+        """See ``HttpServer``: an upload has the name in its body."""
+        name = body.partition('"name":')[2].partition(",")[0].strip(' "}')
+        return f"{method} {name} {target}" if name else f"{method} {target}"
+
     def busy(self) -> bytes:
         """See ``HttpServer``."""
         return self.whole(503, json.dumps({"error": {"code": 503, "message": "Backend Error"}}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
+from lockctl.lease.schedule import plan as schedule_of
 from tests.simulation.world import INFINITE, Here
 
 if TYPE_CHECKING:
@@ -152,6 +153,7 @@ class Recording:
             record.granted.append(Granted(first, sent, *known))
             record.kept[claim.name] = sent
             world.tell(record.name, f"is granted the lock with token {grant.token}")
+            self._tells_deadline(grant, sent)
         return grant
 
     def wait(self, claim: Claim, **more: Any) -> None:
@@ -181,6 +183,7 @@ class Recording:
             self.record.kept[grant.claim.name] = sent
             raise
         self.record.kept[grant.claim.name] = sent
+        self._tells_deadline(renewed, sent)
         return renewed
 
     def release(self, grant: Grant, **more: Any) -> None:
@@ -205,6 +208,14 @@ class Recording:
         super().note_success(grant, **more)  # type: ignore[misc]
         self.record.noted[grant.claim.name] = Here.world.now
         Here.world.tell(self.record.name, "has noted its success")
+
+    def _tells_deadline(self, grant: Grant, sent: float) -> None:
+        """Until when the job may live, as is known now."""
+        world, plan = Here.world, self.record.plan
+        if world.telling and not (self.capabilities.kernel_held or self.capabilities.connection_held):
+            until = schedule_of(plan.ttl, plan.kill_after, self.capabilities).deadline(sent, grant.ttl)
+            text = f"has {grant.claim.name} until {until:.3f}, from the request sent at {sent:.3f}, ttl {grant.ttl:g}"
+            world.tell(self.record.name, text)
 
     def _fails(self, claim: Claim) -> None:
         """Where the lock is a connection's, that was closed now: all that can be done while nobody answers."""
