@@ -65,6 +65,7 @@ def drawn(seed: int, store: str) -> Plan:
         situations.append(_impatient)
     if store == "zookeeper":
         situations += [_apart, _apart, _silent_then_apart, _asked_in_turn, _asked_from_afar, _asked_from_afar]
+        situations += [_restarted_in_turn, _restarted_in_turn]
     else:
         situations += [_unanswered, _granted_twice, _kept_late, _late_in_line]
     situations += OF_STORES.get(store, ())
@@ -543,6 +544,18 @@ def _restarted(chance: random.Random, plan: Plan) -> Plan:
     who = chance.choice((KEEPER, KEEPER, GUARD))
     stopped = Fault("pause", 0, max(0.2, down.at - chance.random()), chance.uniform(1.5, 0.6 * ttl), who)
     return plan._replace(runs=tuple(runs), faults=(down, stopped)[: chance.choice((1, 2))])
+
+
+def _restarted_in_turn(chance: random.Random, plan: Plan) -> Plan:
+    """A leader that is restarted as a lock is given back, of which who is next in line may hear nothing."""
+    ttl = chance.choice((6.0, 10.0, 20.0))
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(0.5, 4.0))
+    runs = [first, first._replace(host=1, start=0.3, wait=120.0, length=1.0)]
+    if chance.random() < 0.3:
+        runs.append(runs[1]._replace(host=chance.choice((0, 1)), start=0.4))
+    at = first.length + chance.uniform(0.02, 0.22)  # its processes end before
+    down = Fault("down", chance.choice((0, 0, 0, 1, 2)), at, chance.choice((1.0, 4.0, ttl)) * chance.random(), KEPT)
+    return plan._replace(runs=tuple(runs), faults=(down,))
 
 
 def _table_locked(chance: random.Random, plan: Plan) -> Plan:
