@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from lockctl import clock
 from lockctl.errors import ConfigError
-from lockctl.url import absolute, endpoint
+from lockctl.url import endpoint
 from lockctl.wire.answer import Malformed, Parser, Response
 from lockctl.wire.stream import LARGEST_ANSWER, Closed, Endpoint, Stream, TooLarge
-from lockctl.wire.tls_settings import TlsSettings
+from lockctl.wire.tls_settings import of_endpoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def server_of(scheme: str, text: str, ca: str, where: str = "") -> Endpoint:
     rest = rest.rstrip("/")
     if kind not in ("http", "https") or not rest or "/" in rest:
         raise ConfigError(f"{scheme}: endpoint is the URL of a server: http://HOST:PORT or https://HOST")
-    tls = TlsSettings(ca=absolute(ca) if ca else None) if kind == "https" else None
+    tls = of_endpoint(scheme, ca, secured=kind == "https")
     host, port = endpoint(rest, 443 if tls else 80)
     return Endpoint(where, host, port, tls=tls)
 

@@ -56,6 +56,18 @@ def of_scheme(scheme: str, params: dict[str, str], *, secured: bool) -> TlsSetti
     return None
 
 
+def of_endpoint(scheme: str, ca: str, *, secured: bool) -> TlsSettings | None:
+    """How the server that ``endpoint`` names is verified: by the file *ca*, else by what the system trusts.
+
+    *secured*: it begins with ``https:``. Raises ``ConfigError``.
+    """
+    if secured:
+        return TlsSettings(ca=absolute(ca) if ca else None)
+    if ca:
+        raise ConfigError(f"{scheme}: ca is for TLS, and this endpoint is without: it begins with http:")
+    return None
+
+
 def of_database(scheme: str, params: dict[str, str]) -> tuple[bool | None, TlsSettings]:
     """What the parameters of a URL and its ``tls`` say: whether to use TLS, and how. Raises ``ConfigError``.
 

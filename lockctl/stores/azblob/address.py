@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from lockctl.errors import ConfigError
 from lockctl.names import printable
-from lockctl.url import Url, absolute, endpoint, take_params
+from lockctl.url import Url, endpoint, take_params
 from lockctl.value import Discreet
 from lockctl.wire.stream import Endpoint
-from lockctl.wire.tls_settings import TlsSettings
+from lockctl.wire.tls_settings import of_endpoint
 
 PARAMETERS = {"account": "", "endpoint": "", "ca": ""}
 
@@ -39,7 +39,7 @@ def from_url(url: Url, parameters: dict[str, str]) -> Address:
     if params["account"] and not is_name(params["account"]):
         raise ConfigError("azblob: an account has letters and digits alone")
     if params["endpoint"]:
-        server_of(params["endpoint"], "", "")
+        server_of(params["endpoint"], "", params["ca"])
     return Address(
         container=url.hosts[0],
         path=url.path,
@@ -61,6 +61,6 @@ def server_of(text: str, where: str, ca: str) -> tuple[Endpoint, str]:
     server, _, path = rest.partition("/")
     if scheme not in ("http", "https") or not server or "?" in text or printable(path) != path:
         raise ConfigError("azblob: endpoint is the URL of an account: https://HOST, or http://HOST:PORT/ACCOUNT")
-    tls = TlsSettings(ca=absolute(ca) if ca else None) if scheme == "https" else None
+    tls = of_endpoint("azblob", ca, secured=scheme == "https")
     host, port = endpoint(server, 443 if tls else 80)
     return Endpoint(where, host, port, tls=tls), f"/{path.rstrip('/')}".rstrip("/")

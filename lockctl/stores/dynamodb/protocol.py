@@ -72,7 +72,7 @@ class Table:
         self.name, self.key = name, self._params["key"]
         self.where = f"dynamodb table {name}"
         if self._params["endpoint"]:
-            server_of(SERVICE, self._params["endpoint"], "")
+            server_of(SERVICE, self._params["endpoint"], self._params["ca"])
         self._keys = Keys(url.user, url.password) if url.user and url.password else None
         self._chain = Chain(self._params["profile"] or None, self._keys, SERVICE)
         self._clients: Clients | None = None

@@ -50,6 +50,8 @@ class Bucket:
             raise ConfigError("gcs: a URL is gcs://BUCKET/PREFIX, without a user: credentials=FILE names a key")
         if params["anonymous"] not in ("yes", "no"):
             raise ConfigError("gcs: anonymous is yes or no")
+        if params["anonymous"] == "yes" and params["credentials"]:
+            raise ConfigError("gcs: anonymous=yes contradicts credentials")
         self.name = url.hosts[0]
         self.where = f"gcs://{printable(self.name)}"
         self.objects = f"/storage/v1/b/{self.name}/o"  # the path of all objects

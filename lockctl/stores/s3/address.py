@@ -44,7 +44,7 @@ def from_url(url: Url, parameters: dict[str, str]) -> Address:
     if params["profile"] and url.user:
         raise ConfigError("s3: profile contradicts the access key in the URL")
     if params["endpoint"]:
-        server_of("s3", params["endpoint"], "")
+        server_of("s3", params["endpoint"], params["ca"])
     return Address(
         bucket=url.hosts[0],
         path=url.path,
