@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import _thread
+import select
 
-from lockctl.errors import LeaseLost
+from lockctl.errors import LeaseLost, RequestInterrupted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+LOOK = 0.05  # seconds between two looks whether to go on waiting for requests that take long
 
-def side_by_side(names: list[str], request: Callable[[str], None]) -> dict[str, Exception]:
-    """Make a request for each lock. What failed, by name, when all have ended, or as soon as one lock is lost."""
+
+def side_by_side(
+    names: list[str], request: Callable[[str], None], interrupt: int | None = None
+) -> dict[str, Exception]:
+    """Make a request for each lock. What failed, by name, when all have ended, or as soon as one lock is lost.
+
+    Raises ``RequestInterrupted`` when *interrupt* is readable first: then the requests are left to their time limits.
+    """
     failures: dict[str, Exception] = {}
     mutex, done = _thread.allocate_lock(), _thread.allocate_lock()
     left = len(names)
@@ -39,6 +47,10 @@ def side_by_side(names: list[str], request: Callable[[str], None]) -> dict[str, 
             _thread.start_new_thread(make, (name,))
         except RuntimeError:  # too many processes (ulimit -u): then one after the other
             make(name)
-    done.acquire()
+    while not done.acquire(timeout=-1 if interrupt is None else LOOK):
+        poll = select.poll()
+        poll.register(interrupt, select.POLLIN)  # type: ignore[arg-type]
+        if poll.poll(0):
+            raise RequestInterrupted("interrupted while several locks were renewed")
     with mutex:
         return dict(failures)

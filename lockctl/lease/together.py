@@ -59,7 +59,7 @@ class Together:
         from the time of this call, holds for all of them.
         """
         give_up = time.monotonic() + timeout
-        failures = self._renew_all([name for name in self._names if name in self._grants], timeout)
+        failures = self._renew_all([name for name in self._names if name in self._grants], timeout, interrupt)
         if any(isinstance(failure, (LeaseLost, LeaseRevoked)) for failure in failures.values()):
             self._give_all_back(self._all_asked_for(), _left(give_up))
             self.refused = self._names[0]  # not the one that was lost: whoever waits for it has all before it
@@ -152,16 +152,17 @@ class Together:
         finally:
             self._busy[name].release()
 
-    def _renew_all(self, names: list[str], timeout: float) -> dict[str, Exception]:
+    def _renew_all(self, names: list[str], timeout: float, interrupt: int | None = None) -> dict[str, Exception]:
         """Renew these locks. What failed, by name.
 
-        As soon as one is lost this returns, and the others are left to their time limit.
+        As soon as one is lost this returns, and the others are left to their time limit. So they are when it is
+        interrupted (``RequestInterrupted``).
         """
         give_up = time.monotonic() + timeout
-        for name in names:
-            self._busy[name].acquire()
 
         def renew(name: str) -> None:
+            if not self._busy[name].acquire(timeout=_left(give_up)):
+                raise BackendUnavailable("an earlier renewal is stuck")
             sent = time.monotonic()
             try:
                 self._grants[name] = self._clients[name].renew(self._grants[name], timeout=_left(give_up))
@@ -169,7 +170,7 @@ class Together:
             finally:
                 self._busy[name].release()
 
-        return side_by_side(names, renew)
+        return side_by_side(names, renew, interrupt)
 
     def _attempts_at(self, claim: Claim, name: str) -> Attempts:
         if name not in self._attempts:

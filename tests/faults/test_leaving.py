@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.parametrize("backend_name", on_backends(*SERVED))
 FAR, FARTHER = "delay=0.05", "delay=0.1"  # seconds, each way
 EARLIER = [f"a{number}" for number in range(3)]  # locks that are free
 TTL = "20s"  # nothing of this test ends with its lease
+INTERVAL = 3.0  # seconds between two renewals of the locks that a waiter with a lease of nine has
 
 
 @pytest.fixture
@@ -80,6 +82,21 @@ def test_who_is_told_to_end_while_it_waits_for_one_lock_keeps_nobody_out(
     holder.wait(LIMIT)
     done = lockctl("run", "-t", TTL, "-l", "z", "--", "true")
     assert done.returncode == 0, done.stderr
+
+
+def test_a_signal_ends_a_wait_in_which_the_other_locks_cannot_be_renewed(
+    far: str, network: Network, lockctl: Lockctl
+) -> None:
+    lockctl.start_holding("z", "-t", TTL)
+    words = ("-t", "9s", "-w", "forever", "-l", "a", "-l", "b", "-l", "z", "--", "true")
+    waiting = lockctl.start("run", "-b", far, *words)
+    await_in_queue(lockctl, "z", waiting)
+    network.fail("blackhole")
+    time.sleep(INTERVAL + 0.5)  # it waits for the answer to a renewal, for up to 10 s
+    asked = time.monotonic()
+    waiting.send_signal(signal.SIGTERM)
+    assert waiting.wait(LIMIT) == 128 + signal.SIGTERM
+    assert time.monotonic() - asked < 6.0
 
 
 def test_a_lock_that_cannot_be_given_back_at_the_end_of_a_wait_is_told(
