@@ -108,7 +108,7 @@ def on_kinds(*names: str) -> list[object]:
     """As :func:`on_backends`, without those whose lock is that of another one; with them if EVERY_STORE is set.
 
     For tests of what is done with locks. How each driver keeps them is for the contract, and for the tests of tokens,
-    overlap, hanging and waiting, which run for every backend.
+    hanging and waiting, which run for every backend; each has some of the faults of overlap, too.
     """
     left_out = () if os.environ.get("EVERY_STORE") else TWINS
     return on_backends(*(name for name in names or PLACES if name not in left_out))
