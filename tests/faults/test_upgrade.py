@@ -148,6 +148,7 @@ def test_who_waits_while_the_program_is_removed_runs_a_contained_job(
     with said.open("w") as stderr:
         waiter = copy.start("run", "-l", "nightly", *options, "--", "sh", "-c", "exit 7", stderr=stderr)
     await_waiting(lockctl, "nightly", [waiter])
+    time.sleep(2.0)  # its guard loads what an order may need, which nothing shows from outside
     remove(tmp_path)
     holder.terminate()
     assert (waiter.wait(LIMIT), said.read_text()) == (7, "")
