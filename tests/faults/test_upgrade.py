@@ -18,13 +18,14 @@ from lockctl.supervise.preload import load_rest
 from tests.faults.backends import on_backends, on_kinds
 from tests.faults.scene import GRACE
 from tests.faults.waiting import await_waiting
-from tests.jobs import LIMIT, Lockctl, eventually
+from tests.jobs import LIMIT, Lockctl, eventually, guard_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.faults.backends import Place
 
+POLL, NO_LIMIT = "7", 0xFFFFFFFF  # the number of poll(2), and its last argument: -1
 SETTLED = LOAD_AFTER + 1.5  # seconds, also on a busy machine
 START = """#!{python}
 import sys
@@ -138,6 +139,12 @@ def test_who_waits_while_the_program_is_removed_is_refused_in_the_end(
     assert lines[-1]["event"] == "held"
 
 
+def waits_for_ever(process: int) -> bool:
+    """Whether a process is in poll(2) without a limit, as a guard is when it has loaded what an order may need."""
+    number, *arguments = Path(f"/proc/{process}/syscall").read_text().split()  # or "running"
+    return number == POLL and int(arguments[2], 16) & NO_LIMIT == NO_LIMIT
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes namespaces, as root")
 @pytest.mark.parametrize("contain", ["require", "auto"])
 def test_who_waits_while_the_program_is_removed_runs_a_contained_job(
@@ -148,7 +155,8 @@ def test_who_waits_while_the_program_is_removed_runs_a_contained_job(
     with said.open("w") as stderr:
         waiter = copy.start("run", "-l", "nightly", *options, "--", "sh", "-c", "exit 7", stderr=stderr)
     await_waiting(lockctl, "nightly", [waiter])
-    time.sleep(2.0)  # its guard loads what an order may need, which nothing shows from outside
+    guard = guard_of(waiter.pid)
+    eventually(lambda: waits_for_ever(guard))
     remove(tmp_path)
     holder.terminate()
     assert (waiter.wait(LIMIT), said.read_text()) == (7, "")
