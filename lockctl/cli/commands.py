@@ -109,7 +109,6 @@ def _refuse(words: Sequence[str], said: str, talk: Talk) -> None:
         return
     from lockctl.cli import fastpath, report
 
-    given = fastpath.guess(list(words[1:]))
-    report.speak_as_wanted(given, os.environ, talk)
-    talk("error", said)
-    report.report_refusal(given, (), os.environ, said, talk)
+    refusal = report.Refusal(fastpath.guess(list(words[1:])), os.environ, talk)
+    refusal.tell(said)
+    refusal.report((), said)

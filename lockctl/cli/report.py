@@ -55,59 +55,54 @@ def write_report(path: str, outcome: Outcome, talk: Talk) -> None:
         talk("warning", f"cannot write the report {path}: {failure.strerror}")
 
 
-def speak_as_wanted(given: Mapping[str, str | bool], environ: Mapping[str, str], talk: Talk) -> None:
-    """Have *talk* go on as the settings want it, as far as they have no mistake, for an error that came before them."""
-    file = _file(given, environ)
-    lock = talk.lock or (str(given["lock"]) if "lock" in given else None)
-    found = {}
-    for name in ("log_format", "verbose", "quiet"):
+class Refusal:
+    """A run that an error ended before there was an outcome: what its settings want, as far as they have no mistake."""
+
+    def __init__(self, given: Mapping[str, str | bool], environ: Mapping[str, str], talk: Talk) -> None:
+        """Read the configuration file, if there is one without a mistake."""
+        self._given, self._environ, self._talk = given, environ, talk
+        self._lock = talk.lock or (str(given["lock"]) if "lock" in given else None)
+        self._file: ConfigFile | None = None
         try:
-            found[name] = config.effective(name, given, environ, file, lock).content
+            self._file = config.read_config(config.config_path(given.get("config"), environ))
         except LockctlError:
-            found[name] = None
-    talk.configure(as_json=found["log_format"] == "json", verbose=bool(found["verbose"]), quiet=bool(found["quiet"]))
+            pass
 
+    def tell(self, error: str) -> None:
+        """Say the error in the manner that is wanted, which did not count yet."""
+        found = {}
+        for name in ("log_format", "verbose", "quiet"):
+            try:
+                found[name] = self._setting(name).content
+            except LockctlError:
+                found[name] = None
+        as_json = found["log_format"] == "json"
+        self._talk.configure(as_json=as_json, verbose=bool(found["verbose"]), quiet=bool(found["quiet"]))
+        self._talk("error", error)
 
-def _file(given: Mapping[str, str | bool], environ: Mapping[str, str]) -> ConfigFile | None:
-    """The configuration file, if there is one without a mistake."""
-    try:
-        return config.read_config(config.config_path(given.get("config"), environ))
-    except LockctlError:
-        return None
+    def report(self, words: tuple[str, ...], error: str, kind: str = "not_executed") -> None:
+        """Write the report and the metrics that are wanted. What is not the mistake itself still counts."""
+        report, metrics, patterns, backend = None, None, (), ""
+        try:
+            report = self._setting("report").content
+            metrics = self._setting("metrics_dir").content
+            patterns = self._setting("redact").content or ()
+            backend = config.backend_url(self._setting("backend"), self._environ, self._file).scheme
+        except LockctlError:
+            pass
+        outcome = Outcome(kind, self._lock or "", backend, (), os.uname().nodename, 0.0)
+        if report is not None and can_put(report):
+            from lockctl.cli import redact
 
+            shown = redact.hide(words, patterns) if words else ()
+            write_report(report, replace(outcome, words=shown, detail=error), self._talk)
+        if metrics is not None and os.path.isdir(metrics) and self._lock and names.is_name(self._lock):
+            from lockctl.cli.metrics import write_metrics
 
-def report_refusal(
-    given: Mapping[str, str | bool],
-    words: tuple[str, ...],
-    environ: Mapping[str, str],
-    error: str,
-    talk: Talk,
-    kind: str = "not_executed",
-) -> None:
-    """The same, and its metrics, for a run that an error ended before there was an outcome, as far as wanted.
+            write_metrics(metrics, (self._lock,), outcome, self._talk)
 
-    Whatever of the settings is not the mistake itself still counts.
-    """
-    report, metrics, patterns, backend = None, None, (), ""
-    lock = talk.lock or (str(given["lock"]) if "lock" in given else None)
-    file = _file(given, environ)
-    try:
-        report = config.effective("report", given, environ, file, lock).content
-        metrics = config.effective("metrics_dir", given, environ, file, lock).content
-        patterns = config.effective("redact", given, environ, file, lock).content or ()
-        backend = config.backend_url(config.effective("backend", given, environ, file, lock), environ, file).scheme
-    except LockctlError:
-        pass
-    outcome = Outcome(kind, lock or "", backend, (), os.uname().nodename, 0.0)
-    if report is not None and can_put(report):
-        from lockctl.cli import redact
-
-        shown = redact.hide(words, patterns) if words else ()
-        write_report(report, replace(outcome, words=shown, detail=error), talk)
-    if metrics is not None and os.path.isdir(metrics) and lock and names.is_name(lock):
-        from lockctl.cli.metrics import write_metrics
-
-        write_metrics(metrics, (lock,), outcome, talk)
+    def _setting(self, name: str) -> config.Effective:
+        return config.effective(name, self._given, self._environ, self._file, self._lock)
 
 
 def kind_of(error: Exception) -> str:

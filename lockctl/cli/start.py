@@ -126,11 +126,11 @@ def _tell_error(
     error: LockctlError, given: Mapping[str, str | bool], words: tuple[str, ...], environ: Mapping[str, str], talk: Talk
 ) -> int:
     from lockctl.cli import exit_status
-    from lockctl.cli.report import kind_of, report_refusal, speak_as_wanted
+    from lockctl.cli.report import Refusal, kind_of
 
-    speak_as_wanted(given, environ, talk)
-    talk("error", str(error))
-    report_refusal(given, words, environ, str(error), talk, kind_of(error))
+    refusal = Refusal(given, environ, talk)
+    refusal.tell(str(error))
+    refusal.report(words, str(error), kind_of(error))
     return exit_status.of_error(error)
 
 
@@ -147,9 +147,9 @@ def _tell_failure(
     limit = limit_reached(failure)
     said = f"a bug in lockctl: {type(failure).__name__}: {failure}" if limit is None else exhausted(limit, begun=begun)
     try:
-        from lockctl.cli.report import report_refusal
+        from lockctl.cli.report import Refusal
 
-        report_refusal(given, words, environ, said, talk, "lost" if begun else "not_executed")
+        Refusal(given, environ, talk).report(words, said, "lost" if begun else "not_executed")
     except (OSError, MemoryError):
         if limit is None:
             raise  # others tell of both; with a limit it is that
