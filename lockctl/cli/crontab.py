@@ -77,7 +77,7 @@ def unseen(environ: Mapping[str, str], given: Mapping[str, str | bool]) -> list[
 
 
 def check_effective(
-    locks: tuple[str, ...], settings: Mapping[str, Effective], environ: Mapping[str, str], file: ConfigFile | None
+    locks: tuple[str, ...], settings: Mapping[str, Effective], file: ConfigFile | None, environ: Mapping[str, str]
 ) -> None:
     """Whether a run under *locks* with these settings could begin. Raises ``ConfigError``, ``UsageError``."""
     url = config.backend_url(settings["backend"], environ, file)
@@ -109,7 +109,7 @@ def _check_settings(given: Mapping[str, str | bool], locks: tuple[str, ...]) -> 
     """With what cron sets: HOME and nothing of ours."""
     environ = {"HOME": os.path.expanduser("~")}
     file = config.read_config(config.config_path(given.get("config"), environ))
-    check_effective(locks, config.resolve(given, environ, file, locks[0]), environ, file)
+    check_effective(locks, config.resolve(given, environ, file, locks[0]), file, environ)
 
 
 def _program(word: str) -> str:

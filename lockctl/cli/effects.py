@@ -38,15 +38,17 @@ def in_effect(file: ConfigFile | None, backend: str | None, environ: Variables) 
 def _in_profiles(file: ConfigFile | None, environ: Variables) -> Found:
     """By the names of profiles."""
     found: dict[str, LockctlError] = {}
-    doubts = []
-    for name in file.tables.get("backends", {}) if file is not None else ():
-        assert file is not None
+    doubts = list[str]()
+    if file is None:
+        return found, doubts
+    for name in file.tables.get("backends", {}):
         try:
             missing = _check_profile(file, name, environ)
         except LockctlError as wrong:
             found[name] = wrong
         else:
-            doubts += [_doubt(str(missing))] if missing is not None else []
+            if missing is not None:
+                doubts.append(_doubt(str(missing)))
     return found, doubts
 
 
@@ -64,17 +66,13 @@ def _in_locks(
             if settings["backend"].content in wrong:  # which leases it allows is not known
                 check_pairs(settings)
                 continue
-            missing = _tried(partial(_check_lock, lock or ANY_LOCK, settings, file), environ)
+            missing = _tried(partial(check_effective, (lock or ANY_LOCK,), settings, file), environ)
         except LockctlError as mistake:
             found.setdefault(str(mistake), mistake)
         else:
             if missing is not None and settings["backend"].content not in profiles:
                 doubts.append(_doubt(f"{config.named(settings['backend'])}: {missing}"))
     return found, list(dict.fromkeys(doubts))
-
-
-def _check_lock(lock: str, settings: dict[str, config.Effective], file: ConfigFile | None, environ: Variables) -> None:
-    check_effective((lock,), settings, environ, file)
 
 
 def _check_profile(file: ConfigFile, name: str, environ: Variables) -> ConfigError | None:
