@@ -166,7 +166,7 @@ class Connection:
         return ConfigError(f"{self.where}: {said}")
 
     def _said(self, answer: Response) -> str:
-        said = _of_transaction(answer) or answer.excerpt()
+        said = "; ".join(dict.fromkeys(refusals_in(answer).values()))[:LONGEST_REASON] or answer.excerpt()
         return said.replace(self._token, "***") if self._token else said
 
 
@@ -174,11 +174,14 @@ def _headers(token: str | None) -> tuple[tuple[str, str], ...]:
     return (("X-Consul-Token", token),) if token else ()
 
 
-def _of_transaction(answer: Response) -> str:
-    """What is wrong with the steps of a transaction that was refused; empty for any other answer."""
+def refusals_in(answer: Response) -> dict[int, str]:
+    """Why steps of a transaction were refused, by their numbers; empty for any other answer."""
     errors = (json_text.an_object(answer.body) or {}).get("Errors")
-    said = [each.get("What") for each in errors if isinstance(each, dict)] if isinstance(errors, list) else []
-    return "; ".join(dict.fromkeys(printable(each) for each in said if isinstance(each, str)))[:LONGEST_REASON]
+    refusals: dict[int, str] = {}
+    for each in errors if isinstance(errors, list) else []:
+        if isinstance(each, dict) and isinstance(number := each.get("OpIndex"), int):
+            refusals[number] = printable(str(each.get("What"))[:LONGEST_REASON])
+    return refusals
 
 
 def _limits(said: str) -> str:

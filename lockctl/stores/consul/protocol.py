@@ -5,8 +5,7 @@ from __future__ import annotations
 from lockctl import json_text
 from lockctl.durations import parse_duration
 from lockctl.errors import BackendUnavailable
-from lockctl.names import printable
-from lockctl.stores.consul.connection import INDEX, LONGEST_REASON, RENEW, Connection
+from lockctl.stores.consul.connection import INDEX, RENEW, Connection, refusals_in
 from lockctl.stores.consul.layout import Entry, is_session, quoted, read_entry
 from lockctl.value import Value
 
@@ -108,12 +107,7 @@ class Agent(Connection):
             results = content["Results"]
             pieces = results if isinstance(results, list) else []
             return Outcome(tuple(read_entry(each.get("KV")) for each in pieces if isinstance(each, dict)), {})
-        errors = content.get("Errors")
-        pieces = errors if isinstance(errors, list) else []
-        refusals: dict[int, str] = {}
-        for each in pieces:
-            if isinstance(each, dict) and isinstance(number := each.get("OpIndex"), int):
-                refusals[number] = printable(str(each.get("What"))[:LONGEST_REASON])
+        refusals = refusals_in(answer)
         if any("ermission denied" in reason for reason in refusals.values()):
             raise self.forbidden(answer)
         return Outcome(None, refusals)
