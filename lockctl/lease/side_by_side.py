@@ -47,9 +47,10 @@ def side_by_side(
             _thread.start_new_thread(make, (name,))
         except RuntimeError:  # too many processes (ulimit -u): then one after the other
             make(name)
+    poll = select.poll()
+    if interrupt is not None:
+        poll.register(interrupt, select.POLLIN)
     while not done.acquire(timeout=-1 if interrupt is None else LOOK):
-        poll = select.poll()
-        poll.register(interrupt, select.POLLIN)  # type: ignore[arg-type]
         if poll.poll(0):
             raise RequestInterrupted("interrupted while several locks were renewed")
     with mutex:
