@@ -117,7 +117,7 @@ class Chain:
 
 
 def usable_region(region: str, setting: str) -> str:
-    """The same; raises ``ConfigError``, which names the *setting*, for what is no part of a host and of a signature."""
+    """The *region*; raises ``ConfigError`` with the *setting* for what can be no part of a host and of a signature."""
     if region and not (
         region.isascii() and all(part.replace("-", "a").replace("_", "a").isalnum() for part in region.split("."))
     ):

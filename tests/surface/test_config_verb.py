@@ -245,28 +245,34 @@ def test_a_wrong_file_is_no_document(lockctl: Lockctl, write: Write) -> None:
     assert "banana" in done.stderr
 
 
+def told_while_everybody_can_read(lockctl: Lockctl, path: Path, secret: Path) -> list[str]:
+    """The warnings of `config check` about both files; there are none when their owner alone can read them."""
+    told = []
+    for mode in (0o644, 0o600):
+        path.chmod(mode)
+        secret.chmod(mode)
+        done = lockctl("config", "check", env={"LOCKCTL_BACKEND": ""})
+        assert (done.returncode, done.stdout) == (0, f"{path}: ok\n")
+        assert SECRET not in done.stderr
+        told.append(done.stderr)
+    assert told[1] == ""
+    return told[0].splitlines()
+
+
 def test_a_password_that_everybody_can_read_is_told(lockctl: Lockctl, write: Write, locks: Path) -> None:
     (locks / ".secret").write_text("hunter2\n")
-    (locks / ".secret").chmod(0o644)
     path = write(
         f'[defaults]\nbackend = "redis://:{SECRET}@127.0.0.1/0"\n[backends.one]\nurl = "redis://127.0.0.1/0"\n'
         f'password = "{SECRET}"\n[backends.two]\nurl = "redis://127.0.0.1/0"\npassword_file = "{locks}/.secret"\n'
         f'[backends.three]\nurl = "redis+sentinel://127.0.0.1/main?sentinel_password_file={locks}/.secret"\n'
         f'[backends.four]\nurl = "redis+sentinel://127.0.0.1/main"\nsentinel_password_file = "{locks}/.secret"\n'
     )
-    path.chmod(0o644)
-    done = lockctl("config", "check", env={"LOCKCTL_BACKEND": ""})
-    assert (done.returncode, done.stdout) == (0, f"{path}: ok\n")
-    first, second, third, fourth, fifth = done.stderr.splitlines()
+    first, second, third, fourth, fifth = told_while_everybody_can_read(lockctl, path, locks / ".secret")
     assert f"{path}:2: [defaults] backend: every user can read this password" in first
     assert f"{path}:5: [backends.one] password: every user can read this password" in second
     assert f"{path}:8: [backends.two] password_file: every user can read {locks}/.secret" in third
     assert f"{path}:10: [backends.three] url: every user can read {locks}/.secret" in fourth
     assert f"{path}:13: [backends.four] sentinel_password_file: every user can read {locks}/.secret" in fifth
-    assert SECRET not in done.stderr
-    path.chmod(0o600)
-    (locks / ".secret").chmod(0o600)
-    assert lockctl("config", "check", env={"LOCKCTL_BACKEND": ""}).stderr == ""
 
 
 WITH_A_USER = [
@@ -329,27 +335,19 @@ def test_a_password_of_a_fence_and_a_key_of_nats_that_everybody_can_read_are_tol
 ) -> None:
     key = locks / ".key"
     key.write_text("SU\n")
-    key.chmod(0o644)
     path = write(
         f'[defaults]\nfence = "redis://u:{SECRET}@127.0.0.1/0"\n[locks.a]\nfence = "./a:b"\n'
         f'[locks.b]\nfence = "redis://127.0.0.1/0?password_file={key}"\n'
         f'[locks.c]\nbackend = "nats://127.0.0.1/b?nkey={key}"\n'
         f'[backends.one]\nurl = "nats://127.0.0.1/b"\ncreds = "{key}"\n'
     )
-    path.chmod(0o644)
-    done = lockctl("config", "check", env={"LOCKCTL_BACKEND": ""})
-    assert (done.returncode, done.stdout) == (0, f"{path}: ok\n")
-    first, *others = done.stderr.splitlines()
+    first, *others = told_while_everybody_can_read(lockctl, path, key)
     assert f"{path}:2: [defaults] fence: every user can read this password" in first
     assert [line.partition(f"{path}:")[2] for line in others] == [
         f"6: [locks.b] fence: every user can read {key}",
         f"8: [locks.c] backend: every user can read {key}",
         f"11: [backends.one] creds: every user can read {key}",
     ]
-    assert SECRET not in done.stderr
-    path.chmod(0o600)
-    key.chmod(0o600)
-    assert lockctl("config", "check", env={"LOCKCTL_BACKEND": ""}).stderr == ""
 
 
 @pytest.mark.parametrize(
