@@ -68,9 +68,8 @@ class RunRecord:
         self.passed_on: float | None = None  # when its keeper was sent a signal and had ordered the start of the job
         self.asked_to_end: list[float] = []  # when its keeper was sent a signal that ends a wait
         self.told_to_end: list[float] = []  # the same of one that ends programs
-        self.lost_too_soon: list[
-            tuple[float, str]
-        ] = []  # when a renewal said so of an owner that the server had all the same
+        # when a renewal said so of an owner that the server had all the same
+        self.lost_too_soon: list[tuple[float, str]] = []
         self.lost_at: float | None = None  # when a renewal said first that what was granted last is not its any more
         self.revoked_at: float | None = None  # when a renewal said first that somebody asks for it
         self.silences: list[tuple[float, float]] = []  # when the store failed first, and last, before it answered again

@@ -49,11 +49,7 @@ SYNC_LIMIT = 5  # ticks until a member that is cut off from the leader notices i
 ELECTION = 0.5  # seconds, at most
 JOINING = 0.1  # seconds until a member that comes back serves clients
 LAGS = (0.0, 0.001, 0.1)  # seconds: the most that a follower is behind; one of them, by chance
-FIRST = (
-    0,
-    0,
-    2**31 - 3,
-)  # numbers of the first sequential child of a node; one of them, by chance: its counter turns there
+FIRST = (0, 0, 2**31 - 3)  # one of these, by chance, has the first sequential child of a node: a counter may turn
 CREATED, DELETED, CHANGED, CHILD = 1, 2, 3, 4  # events that a watch tells
 PING_XID, WATCH_XID = -2, -1
 
