@@ -15,7 +15,7 @@ from lockctl.cli.run import check_places, request_of, use
 from lockctl.cli.start import lock_names
 from lockctl.doctor import installation
 from lockctl.errors import ConfigError, UsageError
-from lockctl.fence.places import open_place
+from lockctl.fence.location import locate
 from lockctl.names import derived_name, printable
 from lockctl.settings import BY_NAME, FILE
 
@@ -88,7 +88,7 @@ def check_effective(
     fence = settings["fence"]
     if fence.content is not None:
         try:
-            open_place(fence.content).store.close()
+            locate(fence.content).store.close()
         except UsageError as wrong:
             raise config.refusal(f"{config.named(fence)}: {wrong}", fence) from None
         except ConfigError as wrong:  # 78 in a run, too, whoever says it

@@ -20,21 +20,21 @@ Importing this needs no client library; a store loads its own when it is opened.
 from __future__ import annotations
 
 from lockctl.fence.holder import advance, check, current, holding, own_mark, put, reset
+from lockctl.fence.location import Location, locate
 from lockctl.fence.mark import LARGEST, Mark, Stale, parse_mark, parse_token
-from lockctl.fence.places import Place, open_place
 from lockctl.fence.store import Store
 
 __all__ = [
     "LARGEST",
+    "Location",
     "Mark",
-    "Place",
     "Stale",
     "Store",
     "advance",
     "check",
     "current",
     "holding",
-    "open_place",
+    "locate",
     "own_mark",
     "parse_mark",
     "parse_token",

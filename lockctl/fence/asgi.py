@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lockctl.fence.asgi_bodies import Receive, Scope, Send
+    from lockctl.fence.location import Location
     from lockctl.fence.mark import Mark
-    from lockctl.fence.places import Place
 
     Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -59,7 +59,7 @@ class FenceMiddleware:
     def __init__(
         self,
         app: Application,
-        marks: str | Callable[[str], Place],
+        marks: str | Callable[[str], Location],
         resource: Callable[[Scope], str | None],
         *,
         optional: Collection[str] = SAFE,
@@ -71,7 +71,7 @@ class FenceMiddleware:
     ) -> None:
         """Nothing is opened before the first request, so that a server may fork.
 
-        *marks*: the URL of a store, or a function from the name of a resource to its place (``open_place``), which
+        *marks*: the URL of a store, or a function from the name of a resource to its location (``locate``), which
         is called in a thread for each request. *resource*: the name of what a request is about, ``None``: it is not
         fenced. *optional*: methods that may come without a token. *timeout*: seconds from when the request is there
         until the handler begins. *threads*: how many requests, all of different resources, can wait for their marks

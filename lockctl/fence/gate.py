@@ -10,8 +10,8 @@ from contextlib import suppress
 
 from lockctl.errors import BackendUnavailable, ConfigError, LockctlError
 from lockctl.fence.http import HEADER, MissingToken, NotHeld, Refusal, mark_of, refusal
+from lockctl.fence.location import Location, check_name, locate
 from lockctl.fence.mark import Mark, Stale
-from lockctl.fence.places import Place, check_name, open_place
 from lockctl.names import printable
 
 TYPE_CHECKING = False
@@ -99,12 +99,12 @@ class Turn:
 class Passage:
     """What a handler has while it runs: its turn, the mark that is held if the store can, and the store."""
 
-    def __init__(self, gate: Gate, turn: Turn, place: Place, block: AbstractContextManager[None] | None) -> None:
+    def __init__(self, gate: Gate, turn: Turn, location: Location, block: AbstractContextManager[None] | None) -> None:
         """*block* has been entered; ``None``: the mark was recorded and is not held."""
-        self.lockable = place.store.lockable
+        self.lockable = location.store.lockable
         self._gate = gate
         self._turn = turn
-        self._place = place
+        self._location = location
         self._block = block
         self._left = False
 
@@ -117,16 +117,16 @@ class Passage:
             if self._block is not None:
                 self._block.__exit__(None, None, None)
         except LockctlError as error:
-            close(self._place.store)
-            shown = printable(self._place.resource)
+            close(self._location.store)
+            shown = printable(self._location.resource)
             report(f"the mark of {shown} may have been free before its request ended", error)
             # the client knows the resource by another name
             raise NotHeld("the mark may have been free before this request ended: see what it has done") from None
         except BaseException:
-            close(self._place.store)
+            close(self._location.store)
             raise
         else:
-            self._gate.keep(self._place.store)
+            self._gate.keep(self._location.store)
         finally:
             self._turn.leave()
 
@@ -134,8 +134,8 @@ class Passage:
 class Gate:
     """Where the marks are, and the queues of this process. Safe for many threads at once."""
 
-    def __init__(self, marks: str | Callable[[str], Place], timeout: float) -> None:
-        """*marks*: the URL of a store, or what gives the place of a resource anew each time it is called."""
+    def __init__(self, marks: str | Callable[[str], Location], timeout: float) -> None:
+        """*marks*: the URL of a store, or what gives the location of a resource anew each time it is called."""
         self.timeout = timeout  # seconds from when a request is there, with its body, until its handler begins
         self.turns = Turns()
         self._marks = marks
@@ -154,23 +154,23 @@ class Gate:
             raise
 
     def _enter(self, turn: Turn, name: str, mark: Mark, *, held: bool, until: float) -> Passage:
-        place = self._open(name)
+        location = self._open(name)
         try:
-            return Passage(self, turn, place, _record(place, mark, held=held, until=until))
+            return Passage(self, turn, location, _record(location, mark, held=held, until=until))
         except Stale:
-            self.keep(place.store)
+            self.keep(location.store)
             raise
         except BaseException:
-            close(place.store)
+            close(location.store)
             raise
 
-    def _open(self, name: str) -> Place:
-        """The place of a resource, with a store that nobody else uses meanwhile."""
+    def _open(self, name: str) -> Location:
+        """The location of a resource, with a store that nobody else uses meanwhile."""
         if not isinstance(self._marks, str):
             return self._marks(name)
         with suppress(IndexError):
-            return Place(self._idle.pop(), check_name(name))
-        return open_place(name, self._marks)
+            return Location(self._idle.pop(), check_name(name))
+        return locate(name, self._marks)
 
     def keep(self, store: Store) -> None:
         """Keep a store for the next request, if it can be of use to another resource."""
@@ -186,15 +186,15 @@ class Gate:
             close(self._idle.pop())
 
 
-def _record(place: Place, mark: Mark, *, held: bool, until: float) -> AbstractContextManager[None] | None:
+def _record(location: Location, mark: Mark, *, held: bool, until: float) -> AbstractContextManager[None] | None:
     """What ends the hold, if there is one."""
     left = until - time.monotonic()
     if left <= 0:
-        raise too_late(place.resource)
-    if not (held and place.store.lockable):
-        place.store.advance(place.resource, mark, timeout=left)
+        raise too_late(location.resource)
+    if not (held and location.store.lockable):
+        location.store.advance(location.resource, mark, timeout=left)
         return None
-    block = place.store.holding(place.resource, mark, timeout=left)
+    block = location.store.holding(location.resource, mark, timeout=left)
     block.__enter__()
     return block
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 from lockctl.errors import UsageError
+from lockctl.fence.location import locate
 from lockctl.fence.mark import Mark, parse_domain, parse_token
-from lockctl.fence.places import open_place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ def own_mark(environ: Mapping[str, str]) -> Mark:
 
 def advance(resource: str, mark: Mark, *, store: str | None = None, timeout: float = TIMEOUT) -> Mark:
     """Register the token before the first read; the mark as it is then. Raises ``Stale``."""
-    with open_place(resource, store) as place:
-        return place.store.advance(place.resource, mark, timeout=timeout)
+    with locate(resource, store) as location:
+        return location.store.advance(location.resource, mark, timeout=timeout)
 
 
 check = advance  # with a write: the same step under the name of its purpose
@@ -41,26 +41,26 @@ def put(resource: str, body: bytes, mark: Mark, *, store: str | None = None, tim
     """
     from lockctl.fence.stores.objects import ObjectStore
 
-    with open_place(resource, store) as place:
-        if not isinstance(place.store, ObjectStore):
+    with locate(resource, store) as location:
+        if not isinstance(location.store, ObjectStore):
             raise UsageError("not an object: those are s3://, gcs://, azblob://, https:// and http:// URLs")
-        place.store.put(place.resource, body, mark, timeout=timeout)
+        location.store.put(location.resource, body, mark, timeout=timeout)
 
 
 def current(resource: str, *, store: str | None = None, timeout: float = TIMEOUT) -> Mark | None:
     """The mark of a resource."""
-    with open_place(resource, store) as place:
-        return place.store.current(place.resource, timeout=timeout)
+    with locate(resource, store) as location:
+        return location.store.current(location.resource, timeout=timeout)
 
 
 def reset(resource: str, mark: Mark | None, *, store: str | None = None, timeout: float = TIMEOUT) -> Mark | None:
     """Set or remove the mark without a comparison; the one before."""
-    with open_place(resource, store) as place:
-        return place.store.reset(place.resource, mark, timeout=timeout)
+    with locate(resource, store) as location:
+        return location.store.reset(location.resource, mark, timeout=timeout)
 
 
 @contextmanager
 def holding(resource: str, mark: Mark, *, store: str | None = None, timeout: float = TIMEOUT) -> Iterator[None]:
     """A block in which nobody else can advance the mark; raises ``Stale`` before it begins."""
-    with open_place(resource, store) as place, place.store.holding(place.resource, mark, timeout=timeout):
+    with locate(resource, store) as location, location.store.holding(location.resource, mark, timeout=timeout):
         yield

@@ -5,8 +5,8 @@ from __future__ import annotations
 from lockctl import secret
 from lockctl.errors import BackendUnavailable, ConfigError, Interrupted, TokenRefused
 from lockctl.fence import sql
+from lockctl.fence.location import locate
 from lockctl.fence.mark import Mark
-from lockctl.fence.places import open_place
 from lockctl.url import parse_url
 from lockctl.wire.deadline import Deadline, bounded
 
@@ -34,8 +34,8 @@ class Registrar:
         self._correctness = correctness
         self._words = words
         if "://" in words:
-            secret.resolve(parse_url(words), interrupt, ending_signal)  # kept for the place
-        self._place = open_place(words)
+            secret.resolve(parse_url(words), interrupt, ending_signal)  # kept for the store of marks
+        self._location = locate(words)
         self._interrupt = interrupt
         self._ending_signal = ending_signal
 
@@ -44,13 +44,13 @@ class Registrar:
 
         Raises ``Interrupted``: then it is not known whether the mark was recorded.
         """
-        place = self._place
+        location = self._location
 
         def register() -> None:
-            with place:
+            with location:
                 if self._correctness:
-                    place.store.check_durable(timeout=timeout)
-                place.store.advance(place.resource, Mark(domain, token), timeout=timeout)
+                    location.store.check_durable(timeout=timeout)
+                location.store.advance(location.resource, Mark(domain, token), timeout=timeout)
 
         try:
             interruptible(register, timeout, self._interrupt, self._ending_signal)

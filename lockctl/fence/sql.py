@@ -7,7 +7,7 @@ The stores of ``lockctl.fence.stores`` use the same table.
 from __future__ import annotations
 
 from lockctl.errors import UsageError
-from lockctl.fence.places import check_name
+from lockctl.fence.location import check_name
 from lockctl.names import printable
 
 TYPE_CHECKING = False

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
+    from lockctl.fence.location import Location
     from lockctl.fence.mark import Mark
-    from lockctl.fence.places import Place
 
     ErrorInfo = tuple[type[BaseException], BaseException, TracebackType]
 
@@ -74,7 +74,7 @@ class FenceMiddleware:
     def __init__(
         self,
         app: WSGIApplication,
-        marks: str | Callable[[str], Place],
+        marks: str | Callable[[str], Location],
         resource: Callable[[WSGIEnvironment], str | None],
         *,
         optional: Collection[str] = SAFE,
@@ -85,7 +85,7 @@ class FenceMiddleware:
     ) -> None:
         """Nothing is opened before the first request, so that a server may fork.
 
-        *marks*: the URL of a store, or a function from the name of a resource to its place (``open_place``), which
+        *marks*: the URL of a store, or a function from the name of a resource to its location (``locate``), which
         is called for each request. *resource*: the name of what a request is about, ``None``: it is not fenced.
         *optional*: methods that may come without a token. *timeout*: seconds from when the request is there until the
         handler begins. *memory*: bytes of a body, of a request or an answer, that are kept in memory. *body_limit*:

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from lockctl.errors import ConfigError
-from lockctl.fence import open_place
+from lockctl.fence import locate
 from tests.fence.contract import LIMIT, mark
 from tests.servers.replay import TIMEOUT, changed, each_ends, on_changes, recording, replaying
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 def calls(words: tuple[str, str], timeout: float) -> list[Callable[[], Any]]:
     """What is asked of a store, in this order."""
-    place = open_place(words[0], words[1] or None)
-    store, resource = place.store, place.resource
+    location = locate(words[0], words[1] or None)
+    store, resource = location.store, location.resource
 
     def hold() -> None:
         with contextlib.suppress(ConfigError), store.holding(resource, mark(35), timeout=timeout):

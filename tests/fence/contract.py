@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.fence import LARGEST, Mark, Stale, open_place
+from lockctl.fence import LARGEST, Mark, Stale, locate
 from tests.jobs import eventually
 
 if TYPE_CHECKING:
@@ -33,19 +33,19 @@ OTHER = "redis:db.example:6379/0"
 # what a holder does in a loop, for tests that kill it: advances the mark, and says what was acknowledged
 CLIMB = """
 import sys
-from lockctl.fence import Mark, open_place
-place = open_place(sys.argv[1], sys.argv[2] or None)
+from lockctl.fence import Mark, locate
+location = locate(sys.argv[1], sys.argv[2] or None)
 token = int(sys.argv[3])
 while True:
-    place.store.advance(place.resource, Mark(sys.argv[4], token), timeout=10.0)
+    location.store.advance(location.resource, Mark(sys.argv[4], token), timeout=10.0)
     print(token, flush=True)
     token += 1
 """
 HOLD = """
 import sys
-from lockctl.fence import Mark, open_place
-place = open_place(sys.argv[1], sys.argv[2] or None)
-with place.store.holding(place.resource, Mark(sys.argv[4], int(sys.argv[3])), timeout=10.0):
+from lockctl.fence import Mark, locate
+location = locate(sys.argv[1], sys.argv[2] or None)
+with location.store.holding(location.resource, Mark(sys.argv[4], int(sys.argv[3])), timeout=10.0):
     print("inside", flush=True)
     sys.stdin.read()
 """
@@ -78,8 +78,8 @@ class FenceHarness(ABC):
     def open(self, resource: str = "stock") -> tuple[Store, str]:
         """A fresh client, and the name of the resource in it."""
         words, store = self.words(resource)
-        place = open_place(words, store or None)
-        return place.store, place.resource
+        location = locate(words, store or None)
+        return location.store, location.resource
 
 
 class Client:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.fence import open_place, sql
+from lockctl.fence import locate, sql
 from tests.fence.changed_answers import ChangedAnswers
 from tests.fence.contract import LIMIT, Client, FenceHarness, StoreContract, mark
 from tests.servers.proxy import Proxy
@@ -183,10 +183,10 @@ class DatabaseContract(ChangedAnswers, StoreContract):
     """What marks in rows of a database promise beside what all marks do."""
 
     def test_a_resource_can_be_a_url(self, harness: DatabaseHarness, client: Client) -> None:
-        place = open_place(harness.url(f"{harness.more}resource=stock"))
-        assert place.store.advance(place.resource, mark(33), timeout=LIMIT) == mark(33)
+        location = locate(harness.url(f"{harness.more}resource=stock"))
+        assert location.store.advance(location.resource, mark(33), timeout=LIMIT) == mark(33)
         assert client.current() == mark(33)
-        place.store.close()
+        location.store.close()
 
     def test_a_hold_that_the_server_has_ended_is_told_at_its_end(
         self, harness: DatabaseHarness, client: Client

@@ -12,7 +12,7 @@ import pytest
 
 from lockctl import fence
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.fence import LARGEST, Stale, open_place
+from lockctl.fence import LARGEST, Stale, locate
 from lockctl.model import Claim
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
@@ -245,7 +245,7 @@ def in_a_path(resource: str) -> str:
 @contextlib.contextmanager
 def store_at(url: str) -> Iterator[Store]:
     """A store that is closed when the block ends."""
-    store = open_place("stock", url).store
+    store = locate("stock", url).store
     try:
         yield store
     finally:

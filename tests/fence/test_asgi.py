@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lockctl.fence import Mark, open_place, sql
+from lockctl.fence import Mark, locate, sql
 from lockctl.fence.asgi import FenceMiddleware
 from tests.fence.web import WebContract, check_writers
 from tests.fence.webserver import DOMAIN, serving
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from lockctl.fence import Place
+    from lockctl.fence import Location
     from tests.fence.webserver import WebServer
     from tests.servers.postgres import Postgres
 
@@ -101,9 +101,9 @@ class Caller:
         await self.middleware(scope, receive, send)
         return sent[0]
 
-    def place(self, resource: str = "a") -> Place:
+    def location(self, resource: str = "a") -> Location:
         """The mark, for another program."""
-        return open_place(resource, self.store)
+        return locate(resource, self.store)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -136,14 +136,14 @@ def test_a_request_that_is_cancelled_gives_back_what_it_has_and_what_it_was_abou
         await until(lambda: caller.inside == [33, 35])
         await cancel(behind)
         assert len(turns) == 0
-        place = caller.place()
-        with place.store.holding("a", Mark(DOMAIN, 36), timeout=5):  # nobody has it any more
+        location = caller.location()
+        with location.store.holding("a", Mark(DOMAIN, 36), timeout=5):  # nobody has it any more
             at_the_store = asyncio.create_task(caller.call(37))
             await asyncio.sleep(0.1)
             await cancel(at_the_store)
             assert len(turns) == 1  # a thread still waits for it
         await until(lambda: len(turns) == 0)
-        place.store.advance("a", Mark(DOMAIN, 38), timeout=5)
+        location.store.advance("a", Mark(DOMAIN, 38), timeout=5)
         assert caller.inside == [33, 35]
         caller.go_on.set()
         assert (await caller.call(38))["status"] == 200
@@ -157,8 +157,8 @@ def test_threads_that_wait_for_marks_do_not_keep_others_from_giving_theirs_back(
         caller = Caller(locks, threads=1, timeout=1.0)
         running = asyncio.create_task(caller.call(1, "c"))
         await until(lambda: caller.inside == [1])
-        place = caller.place()
-        with place.store.holding("a", Mark(DOMAIN, 33), timeout=5):
+        location = caller.location()
+        with location.store.holding("a", Mark(DOMAIN, 33), timeout=5):
             waiting = asyncio.create_task(caller.call(34, "a"))
             await asyncio.sleep(0.05)
             began = time.monotonic()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.fence import open_place
+from lockctl.fence import locate
 from tests.fence.conditional import ConditionalContract
 from tests.fence.contract import DOMAIN, LIMIT, Client, mark
 from tests.fence.lock_servers import ServedFenceHarness, in_a_path, store_at
@@ -99,7 +99,7 @@ def test_a_token_needs_the_keys_alone(start_server: Callable[..., Any], certific
 
     def store_for(token: str, prefix: str = "lockctl-fence/") -> Store:
         login = f":{token}@" if token else ""
-        return open_place("stock", f"consuls://{login}{server.address}/?prefix={prefix}&ca={certificates.ca}").store
+        return locate("stock", f"consuls://{login}{server.address}/?prefix={prefix}&ca={certificates.ca}").store
 
     reader = token_for('key_prefix "lockctl-fence/" { policy = "read" }')
     writer = token_for('key_prefix "lockctl-fence/" { policy = "write" }')

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.fence import Stale, open_place, sql
+from lockctl.fence import Stale, locate, sql
 from lockctl.stores.mysql.address import from_url
 from lockctl.url import parse_url
 from tests.fence.contract import LIMIT, Client, mark
@@ -129,9 +129,9 @@ def test_a_user_without_rights_is_told_which_are_missing(harness: MysqlHarness, 
 
 def test_a_wrong_password_is_said_to_be_and_not_shown(harness: MysqlHarness) -> None:
     url = harness.url().replace(harness.server.password, "sesame")
-    place = open_place("stock", url)
+    location = locate("stock", url)
     with pytest.raises(ConfigError, match="Access denied") as told:
-        place.store.current("stock", timeout=LIMIT)
+        location.store.current("stock", timeout=LIMIT)
     assert "sesame" not in str(told.value)
     assert "sesame" not in repr(from_url(parse_url(url)))
 
@@ -183,11 +183,11 @@ def test_a_server_that_speaks_something_else_is_no_server(garbage: bytes) -> Non
         connection.recv(4096)
 
     with listening(serve) as address:
-        place = open_place("stock", f"mysql://u@{address}/db")
+        location = locate("stock", f"mysql://u@{address}/db")
         with pytest.raises(BackendUnavailable) as told:
-            place.store.current("stock", timeout=1.0)
+            location.store.current("stock", timeout=1.0)
         assert "\n" not in str(told.value)
-        place.store.close()
+        location.store.close()
 
 
 def test_a_mark_outlives_a_server_that_is_killed_and_waits_for_one_that_stands_still(
@@ -195,22 +195,22 @@ def test_a_mark_outlives_a_server_that_is_killed_and_waits_for_one_that_stands_s
 ) -> None:
     server: MariaDb = start_server(MariaDb)
     server.client([], text=sql.text("mysql"))
-    place = open_place("stock", server.url)
+    location = locate("stock", server.url)
     for token in range(1, 20):
-        place.store.advance("stock", mark(token), timeout=LIMIT)
+        location.store.advance("stock", mark(token), timeout=LIMIT)
     server.pause()
     with pytest.raises(BackendUnavailable):
-        place.store.advance("stock", mark(20), timeout=0.5)
+        location.store.advance("stock", mark(20), timeout=0.5)
     server.resume()
     # what it was sent while it stood still it may do now, or later
-    seen = place.store.current("stock", timeout=LIMIT)
+    seen = location.store.current("stock", timeout=LIMIT)
     assert seen in (mark(19), mark(20))
     server.kill()
     server.start()
-    assert place.store.current("stock", timeout=LIMIT) in (seen, mark(20))
+    assert location.store.current("stock", timeout=LIMIT) in (seen, mark(20))
     with pytest.raises(Stale):
-        place.store.advance("stock", mark(18), timeout=LIMIT)
-    place.store.close()
+        location.store.advance("stock", mark(18), timeout=LIMIT)
+    location.store.close()
 
 
 def test_tls_is_verified_and_never_given_up(
@@ -223,9 +223,9 @@ def test_tls_is_verified_and_never_given_up(
     secret.write_text(server.password + "\n")
     url = f"{server.url.replace(':' + server.password, '')}?password_file={secret}"
     ours = f"&cert={certificates.client_cert}&key={certificates.client_key}"
-    place = open_place("stock", f"{url}&ca={certificates.ca}{ours}")
-    assert place.store.advance("stock", mark(33), timeout=LIMIT) == mark(33)
-    place.store.close()
+    location = locate("stock", f"{url}&ca={certificates.ca}{ours}")
+    assert location.store.advance("stock", mark(33), timeout=LIMIT) == mark(33)
+    location.store.close()
     refused = {
         f"{url}&ca={certificates.other_ca}{ours}": "certificate is not accepted",
         f"{url}&ca={certificates.ca}{ours}&tls_name=elsewhere.example": "certificate is not accepted",
@@ -236,16 +236,16 @@ def test_tls_is_verified_and_never_given_up(
         f"{mariadb_server.url}?ca={certificates.ca}": "offers no TLS",
     }
     for wrong, reason in refused.items():
-        place = open_place("stock", wrong)
+        location = locate("stock", wrong)
         with pytest.raises(ConfigError, match=reason) as told:
-            place.store.current("stock", timeout=LIMIT)
+            location.store.current("stock", timeout=LIMIT)
         assert server.password not in str(told.value)
-        place.store.close()
+        location.store.close()
 
 
 def test_a_socket_of_the_machine_is_a_host(harness: MysqlHarness, client: Client) -> None:
     path = str(harness.server.socket).replace("/", "%2F")
-    place = open_place("stock", harness.url().replace(harness.proxy.address, path))
-    assert place.store.advance("stock", mark(33), timeout=LIMIT) == mark(33)
+    location = locate("stock", harness.url().replace(harness.proxy.address, path))
+    assert location.store.advance("stock", mark(33), timeout=LIMIT) == mark(33)
     assert client.current() == mark(33)
-    place.store.close()
+    location.store.close()

@@ -12,7 +12,7 @@ import psycopg2
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.fence import Stale, open_place, sql
+from lockctl.fence import Stale, locate, sql
 from lockctl.fence.stores.postgresql import PostgresqlStore
 from lockctl.url import parse_url
 from tests.fence.contract import LIMIT, Client, mark
@@ -101,9 +101,9 @@ def test_the_usual_isolation_of_a_database_does_not_matter(harness: PostgresqlHa
 
 ADVANCE = """
 import sys
-from lockctl.fence import Mark, open_place
-place = open_place(sys.argv[1], sys.argv[2])
-print(place.store.advance(place.resource, Mark(sys.argv[4], int(sys.argv[3])), timeout=10.0))
+from lockctl.fence import Mark, locate
+location = locate(sys.argv[1], sys.argv[2])
+print(location.store.advance(location.resource, Mark(sys.argv[4], int(sys.argv[3])), timeout=10.0))
 """
 
 
@@ -168,8 +168,8 @@ def test_a_user_without_rights_is_told_which_are_missing(harness: PostgresqlHarn
     user = f"marks-{os.getpid()}"
     harness.command(f'create role "{user}" login; grant usage on schema "{harness.schema}" to "{user}"')
     try:
-        place = open_place(client.resource, harness.url().replace(f"//{harness.server.user}@", f"//{user}@"))
-        with contextlib.closing(place.store) as store:
+        location = locate(client.resource, harness.url().replace(f"//{harness.server.user}@", f"//{user}@"))
+        with contextlib.closing(location.store) as store:
             with pytest.raises(ConfigError, match="GRANT SELECT, INSERT, UPDATE, DELETE") as told:
                 store.advance(client.resource, mark(34), timeout=LIMIT)
             harness.command(str(told.value).partition("run: ")[2])
@@ -257,14 +257,14 @@ def test_passwords_and_tls_are_those_of_all_urls(
     secret = tmp_path / "secret"
     secret.write_text(server.password + "\n")
     url = f"{server.url.replace(':' + server.password, '')}?password_file={secret}"
-    place = open_place(
+    location = locate(
         "stock", f"{url}&ca={certificates.ca}&cert={certificates.client_cert}&key={certificates.client_key}"
     )
-    assert place.store.advance("stock", mark(33), timeout=LIMIT) == mark(33)
-    place.store.close()
+    assert location.store.advance("stock", mark(33), timeout=LIMIT) == mark(33)
+    location.store.close()
     for wrong in (f"{url}&ca={certificates.other_ca}", f"{url}&tls=no"):
-        place = open_place("stock", wrong)
+        location = locate("stock", wrong)
         with pytest.raises(ConfigError) as told:
-            place.store.current("stock", timeout=LIMIT)
+            location.store.current("stock", timeout=LIMIT)
         assert server.password not in str(told.value)
-        place.store.close()
+        location.store.close()

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockctl.errors import BackendUnavailable, ConfigError, UsageError
-from lockctl.fence import Mark, open_place
+from lockctl.fence import Mark, locate
 from lockctl.fence.stores import slots
 from lockctl.fence.stores.sidecar import SidecarStore
 from tests.fence.access import ACL, GUEST, give_acl
@@ -74,13 +74,13 @@ class TestSidecarAsStore(StoreContract):
 
 
 def advance(path: Path | str, token: int, store: str | None = None, timeout: float = LIMIT) -> Mark:
-    place = open_place(str(path), store)
-    return place.store.advance(place.resource, mark(token), timeout=timeout)
+    location = locate(str(path), store)
+    return location.store.advance(location.resource, mark(token), timeout=timeout)
 
 
 def current(path: Path | str) -> Mark | None:
-    place = open_place(str(path))
-    return place.store.current(place.resource, timeout=LIMIT)
+    location = locate(str(path))
+    return location.store.current(location.resource, timeout=LIMIT)
 
 
 @settings(max_examples=200, deadline=None)
@@ -223,9 +223,9 @@ def test_what_was_resolved_stays_one_file_when_its_directory_is_replaced(directo
     (directory / "data").mkdir()
     (directory / "data/stock").write_text("1")
     (directory / "link").symlink_to("data/stock")
-    place = open_place(str(directory / "link"))
-    assert isinstance(place.store, SidecarStore)
-    with place.store.resolved(place.resource) as found:
+    location = locate(str(directory / "link"))
+    assert isinstance(location.store, SidecarStore)
+    with location.store.resolved(location.resource) as found:
         os.rename(directory / "data", directory / "away")
         (directory / "data").mkdir()
         (directory / "data/stock").write_text("2")
@@ -390,8 +390,8 @@ def test_a_file_that_is_replaced_while_its_lock_is_waited_for_does_not_count(dir
 
 
 def test_a_child_that_was_forked_does_not_keep_a_mark_after_its_block(directory: Path) -> None:
-    place = open_place(str(directory / "stock"))
-    with place.store.holding(place.resource, mark(33), timeout=LIMIT):
+    location = locate(str(directory / "stock"))
+    with location.store.holding(location.resource, mark(33), timeout=LIMIT):
         reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -409,8 +409,8 @@ def test_a_child_that_was_forked_does_not_keep_a_mark_after_its_block(directory:
 
 
 def test_a_mark_is_shown_while_it_is_held(directory: Path) -> None:
-    place = open_place(str(directory / "stock"))
-    with place.store.holding(place.resource, mark(33), timeout=LIMIT):
+    location = locate(str(directory / "stock"))
+    with location.store.holding(location.resource, mark(33), timeout=LIMIT):
         assert current(directory / "stock") == mark(33)
 
 

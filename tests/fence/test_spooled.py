@@ -14,7 +14,7 @@ from wsgiref.validate import validator
 import pytest
 
 from lockctl.errors import BackendUnavailable
-from lockctl.fence import Mark, Place, Stale
+from lockctl.fence import Location, Mark, Stale
 from lockctl.fence import asgi as fence_asgi
 from lockctl.fence import wsgi as fence_wsgi
 from lockctl.fence.spool import PIECE
@@ -48,8 +48,8 @@ class Book:
     def close(self) -> None:
         """Nothing is open."""
 
-    def place(self, name: str) -> Place:
-        return Place(self, f"/srv/{name}")  # type: ignore[arg-type]
+    def location(self, name: str) -> Location:
+        return Location(self, f"/srv/{name}")  # type: ignore[arg-type]
 
 
 class Answer:
@@ -62,7 +62,7 @@ class Answer:
 
 def wsgi(app: Any, book: Book, body: bytes = b"", **variables: str) -> Answer:
     """One PUT, with both sides checked for PEP 3333."""
-    middleware = fence_wsgi.FenceMiddleware(validator(app), book.place, lambda _: "stock", **LIMITS)  # type: ignore[arg-type]
+    middleware = fence_wsgi.FenceMiddleware(validator(app), book.location, lambda _: "stock", **LIMITS)  # type: ignore[arg-type]
     environ = {"REQUEST_METHOD": "PUT", "SERVER_NAME": "shop", "SERVER_PORT": "80", "SCRIPT_NAME": "", "PATH_INFO": "/"}
     environ |= {"SERVER_PROTOCOL": "HTTP/1.0", "QUERY_STRING": "", "HTTP_X_FENCING_TOKEN": TOKEN}
     environ |= {"CONTENT_LENGTH": str(len(body))} | variables
@@ -117,7 +117,7 @@ def test_a_body_that_is_too_large_or_not_all_of_it_gets_nowhere_near_the_mark(
 
 def test_a_length_that_is_no_number_is_refused() -> None:
     book = Book()
-    middleware = fence_wsgi.FenceMiddleware(plain(book), book.place, lambda _: "stock", **LIMITS)  # type: ignore[arg-type]
+    middleware = fence_wsgi.FenceMiddleware(plain(book), book.location, lambda _: "stock", **LIMITS)  # type: ignore[arg-type]
     told: list[str] = []
 
     def start_response(status: str, *_: object) -> Callable[[bytes], None]:
@@ -132,7 +132,7 @@ def test_a_length_that_is_no_number_is_refused() -> None:
 
 def test_a_body_of_chunks_is_read_to_its_end_and_its_length_told() -> None:
     book = Book()
-    middleware = fence_wsgi.FenceMiddleware(plain(book), book.place, lambda _: "stock", **LIMITS)  # type: ignore[arg-type]
+    middleware = fence_wsgi.FenceMiddleware(plain(book), book.location, lambda _: "stock", **LIMITS)  # type: ignore[arg-type]
     environ = {"REQUEST_METHOD": "PUT", "HTTP_X_FENCING_TOKEN": TOKEN, "HTTP_TRANSFER_ENCODING": "chunked"}
     body = b"line\n" + b"x" * 5000
     given = {**environ, "wsgi.input": io.BytesIO(body), "wsgi.input_terminated": True}
@@ -208,7 +208,7 @@ def test_a_handler_that_fails_anywhere_gives_the_mark_back_and_answers_500(way: 
             yield b"x" * PIECE
         raise OSError(way)
 
-    middleware = fence_wsgi.FenceMiddleware(app, book.place, lambda _: "stock", **LIMITS)  # type: ignore[arg-type]
+    middleware = fence_wsgi.FenceMiddleware(app, book.location, lambda _: "stock", **LIMITS)  # type: ignore[arg-type]
     with pytest.raises((OSError, Stale, RuntimeError)):
         middleware({"REQUEST_METHOD": "PUT", "HTTP_X_FENCING_TOKEN": TOKEN}, lambda *_: lambda _: None)
     assert book.steps == ["held", "free"]
@@ -225,7 +225,7 @@ def test_an_answer_under_a_mark_that_was_lost_is_no_success() -> None:
 
 def asgi(app: Any, book: Book, messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
     """One PUT; what was sent, and the steps."""
-    middleware = fence_asgi.FenceMiddleware(app, book.place, lambda _: "stock", **LIMITS)  # type: ignore[arg-type]
+    middleware = fence_asgi.FenceMiddleware(app, book.location, lambda _: "stock", **LIMITS)  # type: ignore[arg-type]
     sent: list[dict[str, Any]] = []
 
     async def send(message: Any) -> None:

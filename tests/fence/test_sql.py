@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import UsageError
-from lockctl.fence import LARGEST, open_place, sql
+from lockctl.fence import LARGEST, locate, sql
 from tests.fence.contract import LIMIT, OTHER, mark
 from tests.fence.printed import NAME, STOCK, examples, starting
 
@@ -147,12 +147,12 @@ def test_a_row_with_its_own_mark_in_sqlite_refuses_older_tokens(database: sqlite
 
 
 def test_the_store_and_what_is_printed_mean_the_same_rows(database: sqlite3.Connection, tmp_path: Path) -> None:
-    place = open_place(NAME, f"sqlite://{tmp_path}/stock.db")
-    assert place.store.advance(place.resource, mark(33), timeout=LIMIT) == mark(33)
+    location = locate(NAME, f"sqlite://{tmp_path}/stock.db")
+    assert location.store.advance(location.resource, mark(33), timeout=LIMIT) == mark(33)
     assert not transaction(database, mark(32))
     assert transaction(database, mark(34))
-    assert place.store.current(place.resource, timeout=LIMIT) == mark(34)
-    place.store.close()
+    assert location.store.current(location.resource, timeout=LIMIT) == mark(34)
+    location.store.close()
 
 
 def test_the_sqlite3_program_takes_what_is_printed(need_tool: Any, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.fence import Mark, Stale, open_place, sql
+from lockctl.fence import Mark, Stale, locate, sql
 from tests.fence.contract import LIMIT, FenceHarness, StoreContract, mark
 from tests.places import local_directory
 
@@ -82,13 +82,13 @@ def harness(directory: Path) -> SqliteHarness:
 
 
 def advance(words: str, token: int, timeout: float = LIMIT) -> Mark:
-    place = open_place(words)
-    return place.store.advance(place.resource, mark(token), timeout=timeout)
+    location = locate(words)
+    return location.store.advance(location.resource, mark(token), timeout=timeout)
 
 
 def current(words: str) -> Mark | None:
-    place = open_place(words)
-    return place.store.current(place.resource, timeout=LIMIT)
+    location = locate(words)
+    return location.store.current(location.resource, timeout=LIMIT)
 
 
 def test_a_missing_table_is_not_made_but_said(harness: SqliteHarness) -> None:
@@ -238,8 +238,8 @@ def test_the_limit_is_for_the_whole_step_however_many_locks_it_meets(harness: Sq
 
 
 def test_a_mark_that_is_held_is_on_the_disk_and_can_be_read(harness: SqliteHarness) -> None:
-    place = open_place(harness.url)
-    with place.store.holding(place.resource, mark(33), timeout=LIMIT):
+    location = locate(harness.url)
+    with location.store.holding(location.resource, mark(33), timeout=LIMIT):
         assert current(harness.url) == mark(33)
     with pytest.raises(Stale):
         advance(harness.url, 32)
@@ -264,8 +264,8 @@ def test_a_database_that_is_replaced_during_a_wait_is_not_the_one_that_counts(ha
         base.execute("BEGIN IMMEDIATE")
         timer = threading.Timer(0.3, let_in)
         timer.start()
-        place = open_place(harness.url)
-        with place.store.holding(place.resource, mark(34), timeout=LIMIT):
+        location = locate(harness.url)
+        with location.store.holding(location.resource, mark(34), timeout=LIMIT):
             assert current(harness.url) == mark(34)
             with pytest.raises(BackendUnavailable, match="locked"):
                 advance(harness.url, 35, timeout=0.2)
@@ -273,7 +273,7 @@ def test_a_database_that_is_replaced_during_a_wait_is_not_the_one_that_counts(ha
 
 
 def test_who_holds_a_mark_is_told_that_the_database_was_replaced(harness: SqliteHarness) -> None:
-    place = open_place(harness.url)
-    holding = place.store.holding(place.resource, mark(34), timeout=LIMIT)
+    location = locate(harness.url)
+    holding = location.store.holding(location.resource, mark(34), timeout=LIMIT)
     with pytest.raises(BackendUnavailable, match="was replaced"), holding:
         replace(harness)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.fence import Mark, Stale, open_place
+from lockctl.fence import Mark, Stale, locate
 from lockctl.fence import http as fencing
 from tests.fence.databases import PostgresqlHarness
 from tests.fence.shop import BLOCK, LARGE
@@ -220,8 +220,8 @@ class WebContract:
         self, start: Callable[..., WebServer]
     ) -> None:
         shop = start(SHOP_TIMEOUT="1")
-        place = open_place("a", f"file://{shop.directory}")
-        with place.store.holding("a", Mark(DOMAIN, 33), timeout=5):
+        location = locate("a", f"file://{shop.directory}")
+        with location.store.holding("a", Mark(DOMAIN, 33), timeout=5):
             began = time.monotonic()
             refused = shop.put(34)
             assert 0.9 < time.monotonic() - began < 5
@@ -262,11 +262,11 @@ class WebContract:
             cut_off.result()
         pool.shutdown()
         eventually(lambda: not alive(pid))
-        place = open_place("a", f"file://{shop.directory}")
+        location = locate("a", f"file://{shop.directory}")
         assert shop.mark() == Mark(DOMAIN, 33)
         with pytest.raises(Stale):
-            place.store.advance("a", Mark(DOMAIN, 32), timeout=5)
-        place.store.advance("a", Mark(DOMAIN, 34), timeout=5)
+            location.store.advance("a", Mark(DOMAIN, 32), timeout=5)
+        location.store.advance("a", Mark(DOMAIN, 34), timeout=5)
 
 
 def check_writers(*servers: WebServer, mark_of: Callable[[str], Mark | None] | None = None) -> None:

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import pytest
 
-from lockctl.fence import Mark, open_place, sql
+from lockctl.fence import Mark, locate, sql
 from tests.jobs import LIMIT, alive, eventually, guard_of
 from tests.run.mounts import FULL_DISK, READ_ONLY
 
@@ -33,13 +33,13 @@ def stock(locks):
 
 
 def current(path):
-    place = open_place(str(path))
-    return place.store.current(place.resource, timeout=LIMIT)
+    location = locate(str(path))
+    return location.store.current(location.resource, timeout=LIMIT)
 
 
 def put(path, mark):
-    place = open_place(str(path))
-    place.store.reset(place.resource, mark, timeout=LIMIT)
+    location = locate(str(path))
+    location.store.reset(location.resource, mark, timeout=LIMIT)
 
 
 def kept(path):

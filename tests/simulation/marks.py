@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from lockctl.fence import registration
-from lockctl.fence.places import Place
+from lockctl.fence.location import Location
 from lockctl.fence.stores.cells import CellMarks
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from tests.simulation import excuses
@@ -36,14 +36,14 @@ class MarkServer(CellServer):
         self.name = "resource"
         self.tokens: dict[str, list[tuple[float, int]]] = {}
         self._network = network
-        put(registration, "open_place", self._place)
+        put(registration, "locate", self._location)
         for fault in plan.faults:
             if fault.kind == "marks":
                 Here.world.at(fault.at, self.fail, fault.value, fault.more, None)
 
-    def _place(self, resource: str) -> Place:
-        """Stands for ``fence.places.open_place``, on the host of who asks."""
-        return Place(CellMarks(ExactCells(self._network, self._network.host_of(me().clock), self)), resource)
+    def _location(self, resource: str) -> Location:
+        """Stands for ``fence.places.locate``, on the host of who asks."""
+        return Location(CellMarks(ExactCells(self._network, self._network.host_of(me().clock), self)), resource)
 
     def answer(self, request: Any) -> Any:
         """See ``Server``."""

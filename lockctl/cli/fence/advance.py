@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lockctl.cli.fence.order import RESOURCE, STORE, TIMEOUT, Order, own_token, show_token
+from lockctl.cli.fence.options import RESOURCE, STORE, TIMEOUT, Arguments, own_token, show_token
 from lockctl.cli.group import verb
 from lockctl.cli.options import AS_JSON
 
@@ -26,4 +26,4 @@ def command(**given: Any) -> int:
 
     From then on the resource refuses older tokens.
     """
-    return show_token(Order(**given))
+    return show_token(Arguments(**given))

@@ -9,7 +9,7 @@ import click
 
 from lockctl import clock, kernel
 from lockctl.cli import exit_status
-from lockctl.cli.fence.order import RESOURCE, STORE, TIMEOUT, Order, own_token
+from lockctl.cli.fence.options import RESOURCE, STORE, TIMEOUT, Arguments, own_token
 from lockctl.cli.group import verb
 from lockctl.cli.main import own_signals
 from lockctl.cli.messages import Talk, exhausted
@@ -26,7 +26,7 @@ from lockctl.supervise.signals import NAMES, Signals
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from lockctl.fence import Place
+    from lockctl.fence import Location
     from lockctl.fence.mark import Mark
     from lockctl.supervise.ending import Ending
 
@@ -57,22 +57,24 @@ NEVER = 1e9  # seconds to the deadline, about 30 years: a mark that is held does
 @TIMEOUT
 def command(words: tuple[str, ...], **given: Any) -> NoReturn:
     """Run a command while nobody can advance the mark."""
-    order = Order(**given)
+    arguments = Arguments(**given)
     if words[:1] == ("--",):
         words = words[1:]
     if not words:
         raise UsageError("no command: lockctl fence exec [OPTIONS] RESOURCE -- COMMAND [ARG]...")
     if words[0].startswith("-"):
         raise UsageError("options must come before RESOURCE: lockctl fence exec [OPTIONS] RESOURCE -- COMMAND [ARG]...")
-    mark, place = order.mark(os.environ), order.place()
-    if not place.store.lockable:
-        message = f"{order.scheme}: this store cannot hold a mark while a command runs: use fence check in the command"
+    mark, location = arguments.mark(os.environ), arguments.location()
+    if not location.store.lockable:
+        message = (
+            f"{arguments.scheme}: this store cannot hold a mark while a command runs: use fence check in the command"
+        )
         raise ConfigError(message)
     talk = Talk()
     # from here on each signal is a value that waits to be read: so this process ends here, whatever is
     signals = own_signals()
     try:
-        status = _run(words, mark, place, order.timeout, signals, talk)
+        status = _run(words, mark, location, arguments.timeout, signals, talk)
     except LockctlError as error:
         if not isinstance(error, Interrupted):
             talk("error", str(error))
@@ -84,15 +86,15 @@ def command(words: tuple[str, ...], **given: Any) -> NoReturn:
     os._exit(status)
 
 
-def _run(words: tuple[str, ...], mark: Mark, place: Place, limit: float, signals: Signals, talk: Talk) -> int:
+def _run(words: tuple[str, ...], mark: Mark, location: Location, limit: float, signals: Signals, talk: Talk) -> int:
     environment = job_environment(os.environ)
     variables = [f"{name}={environment[name]}" for name in JOB_VARIABLES if name in environment]  # of an outer run
     variables += [f"LOCKCTL_TOKEN={mark.token}", f"LOCKCTL_TOKEN_DOMAIN={mark.domain}"]  # what was shown, in the end
     guard = fork_guard(words, environment, signals, talk, talk.finish)
     try:
-        hold = place.store.holding(place.resource, mark, timeout=limit)
+        hold = location.store.holding(location.resource, mark, timeout=limit)
         interruptible(hold.__enter__, limit, signals.descriptor, signals.ending)
-        ending = _watch(guard, signals, talk, variables, getattr(place.store, "descriptor", None))
+        ending = _watch(guard, signals, talk, variables, getattr(location.store, "descriptor", None))
         status = _status(ending, words, talk)
         if ending.leftovers:
             talk("warning", left_behind(ending.leftovers, ending.left))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lockctl.cli import exit_status
-from lockctl.cli.fence.order import RESOURCE, STORE, TIMEOUT, Order, document
+from lockctl.cli.fence.options import RESOURCE, STORE, TIMEOUT, Arguments, document
 from lockctl.cli.group import verb
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON
@@ -28,13 +28,13 @@ def command(**given: Any) -> int:
 
     As DOMAIN;TOKEN.
     """
-    order = Order(**given)
-    with order.place() as place:
-        seen = place.store.current(place.resource, timeout=order.timeout)
-    if order.as_json:
-        print_data(document(order, place, None, seen, accepted=None))
+    arguments = Arguments(**given)
+    with arguments.location() as location:
+        seen = location.store.current(location.resource, timeout=arguments.timeout)
+    if arguments.as_json:
+        print_data(document(arguments, location, None, seen, accepted=None))
     elif seen is None:
-        Talk(verbose=True)("info", f"{place.shown} has not seen a token yet")
+        Talk(verbose=True)("info", f"{location.shown} has not seen a token yet")
     else:
         print_data(str(seen))
     return exit_status.OK

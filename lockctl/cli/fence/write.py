@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lockctl.cli import exit_status
-from lockctl.cli.fence.order import TIMEOUT, Order, own_token
+from lockctl.cli.fence.options import TIMEOUT, Arguments, own_token
 from lockctl.cli.group import verb
 from lockctl.errors import BackendUnavailable, ConfigError, UsageError
 from lockctl.fence.stores.new_file import NewFile, copy_attributes
@@ -51,24 +51,24 @@ def command(**given: Any) -> int:
     """
     # The token is shown before stdin is read, too; the lock is taken for the moment of the replacement alone, however
     # slowly stdin comes. Compare and replace are one step of that lock. 0: it is on the disk.
-    order = Order(store=None, **given)
-    mark, place = order.mark(os.environ), order.place()
-    store = place.store
+    arguments = Arguments(store=None, **given)
+    mark, location = arguments.mark(os.environ), arguments.location()
+    store = location.store
     if sys.stdin is None:
         raise UsageError("there is no stdin to read from: it was closed before lockctl started")
     if isinstance(store, ObjectStore):
-        store.advance(place.resource, mark, timeout=order.timeout)
-        store.put(place.resource, b"".join(_pieces()), mark, timeout=order.timeout)
+        store.advance(location.resource, mark, timeout=arguments.timeout)
+        store.put(location.resource, b"".join(_pieces()), mark, timeout=arguments.timeout)
         return exit_status.OK
     if not isinstance(store, SidecarStore):
         raise UsageError(
             "FILE must be a path or an object: for another resource, check the token in its own transaction"
         )
-    with store.resolved(place.resource) as resource:
+    with store.resolved(location.resource) as resource:
         if resource.name.endswith(SUFFIX):
             raise UsageError(f"{printable(resource.path)} is the mark of a file: give the path of that file")
         try:
-            _write(resource, mark, order.timeout)
+            _write(resource, mark, arguments.timeout)
         except OSError as failure:
             _refuse(resource.path, failure)
     return exit_status.OK

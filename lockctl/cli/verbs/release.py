@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from lockctl.cli import exit_status
+from lockctl.cli.daemon.client import GIVE_BACK, Gone, ask, ended, say_end
 from lockctl.cli.daemon.handle import read
 from lockctl.cli.daemon.remains import Remains
-from lockctl.cli.daemon.request import GIVE_BACK, Gone, ask, ended, say_end
 from lockctl.cli.group import verb
 from lockctl.cli.messages import Talk
 from lockctl.cli.options import HANDLE

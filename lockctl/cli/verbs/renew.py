@@ -7,9 +7,9 @@ import os
 import click
 
 from lockctl.cli import exit_status
+from lockctl.cli.daemon.client import Gone, ask, ended
 from lockctl.cli.daemon.handle import document, read, write
 from lockctl.cli.daemon.remains import Remains
-from lockctl.cli.daemon.request import Gone, ask, ended
 from lockctl.cli.group import verb
 from lockctl.cli.options import HANDLE
 from lockctl.cli.output import data_stream, print_data

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import click
 
 ROOT = Path(lockctl.__file__).parent.parent
-NO_VERBS = {"__init__", "order"}
+NO_VERBS = {"__init__", "options"}
 
 
 def files(package: str | None) -> set[str]:

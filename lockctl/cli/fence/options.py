@@ -12,7 +12,7 @@ from lockctl.cli import exit_status
 from lockctl.cli.output import print_data
 from lockctl.cli.parameters import Parsed, positive_duration
 from lockctl.errors import UsageError
-from lockctl.fence import Mark, Place, Stale, open_place, own_mark, parse_token
+from lockctl.fence import Location, Mark, Stale, locate, own_mark, parse_token
 from lockctl.fence.mark import parse_domain
 from lockctl.value import Value
 
@@ -44,7 +44,7 @@ def own_token(function: Command) -> Command:
     )
 
 
-class Order(Value):
+class Arguments(Value):
     """What was said about a resource on the command line."""
 
     resource: str
@@ -61,9 +61,9 @@ class Order(Value):
         words = self.resource if self.store is None else self.store
         return words.partition("://")[0].lower() if "://" in words else "file"
 
-    def place(self) -> Place:
+    def location(self) -> Location:
         """Where the mark is; raises ``UsageError``, ``ConfigError``."""
-        return open_place(self.resource, self.store)
+        return locate(self.resource, self.store)
 
     def mark(self, environ: Mapping[str, str]) -> Mark:
         """The token that is shown: of the options, else of the environment. Raises ``UsageError``."""
@@ -77,27 +77,29 @@ class Order(Value):
         return own_mark(given)
 
 
-def show_token(order: Order) -> int:
+def show_token(arguments: Arguments) -> int:
     """Show the token; 0: accepted and recorded. Raises ``Stale`` after the document was printed, if one is wanted."""
-    mark = order.mark(os.environ)
-    with order.place() as place:
+    mark = arguments.mark(os.environ)
+    with arguments.location() as location:
         try:
-            seen = place.store.advance(place.resource, mark, timeout=order.timeout)
+            seen = location.store.advance(location.resource, mark, timeout=arguments.timeout)
         except Stale as stale:
-            if order.as_json:
-                print_data(document(order, place, mark, stale.current, accepted=False))
+            if arguments.as_json:
+                print_data(document(arguments, location, mark, stale.current, accepted=False))
             raise
-    if order.as_json:
-        print_data(document(order, place, mark, seen, accepted=True))
+    if arguments.as_json:
+        print_data(document(arguments, location, mark, seen, accepted=True))
     return exit_status.OK
 
 
-def document(order: Order, place: Place, mark: Mark | None, current: Mark | None, *, accepted: bool | None) -> str:
+def document(
+    arguments: Arguments, location: Location, mark: Mark | None, current: Mark | None, *, accepted: bool | None
+) -> str:
     """The JSON of ``advance``, ``check`` and ``show``; the latter accepts nothing, and shows no token of its own."""
     return json.dumps(
         {
-            "resource": place.resource,
-            "store": order.scheme,
+            "resource": location.resource,
+            "store": arguments.scheme,
             "accepted": accepted,
             "token": None if mark is None else mark.token,
             "domain": None if mark is None else mark.domain,

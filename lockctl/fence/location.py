@@ -22,7 +22,7 @@ LONGEST_NAME = 300  # characters of a resource
 USUAL_NAME = "default"  # the resource of a store whose URL names none with ``resource=``
 
 
-class Place(Value):
+class Location(Value):
     """A resource: where its mark is, and its name there. A ``with`` block closes the store at its end."""
 
     store: Store
@@ -41,8 +41,8 @@ class Place(Value):
         self.store.close()
 
 
-def open_place(resource: str, store: str | None = None) -> Place:
-    """The place that the words of a user mean; nothing is connected yet. Raises ``UsageError`` or ``ConfigError``.
+def locate(resource: str, store: str | None = None) -> Location:
+    """The location that the words of a user mean; nothing is connected yet. Raises ``UsageError`` or ``ConfigError``.
 
     With *store*, a URL, the *resource* is a name in it. Without, it is a path, whose mark lies beside it in
     ``PATH.fence``, or a URL: of a store, with the name as parameter ``resource``, or of an object. What begins with the
@@ -51,7 +51,7 @@ def open_place(resource: str, store: str | None = None) -> Place:
     if store is not None:
         if ":" not in store:  # without the word itself: it may have a password
             raise ConfigError("the store of a mark is a URL, such as redis://redis.example/0")
-        return Place(_open(parse_url(store)), check_name(resource))
+        return Location(_open(parse_url(store)), check_name(resource))
     if "://" not in resource:
         if not resource or "\0" in resource:
             raise UsageError("a resource is a path or a URL, and not empty")
@@ -61,15 +61,15 @@ def open_place(resource: str, store: str | None = None) -> Place:
             raise UsageError(
                 f"a URL begins with {scheme}://, and the name of a file that begins with {scheme}: with ./{scheme}:"
             )
-        return Place(_open(parse_url("file:///")), _path(resource, whole_path(resource, UsageError)))
+        return Location(_open(parse_url("file:///")), _path(resource, whole_path(resource, UsageError)))
     url = parse_url(resource)
     if url.scheme == "file":
-        return Place(_open(replace(url, path="/")), _path(url.path, check_name(url.path)))
+        return Location(_open(replace(url, path="/")), _path(url.path, check_name(url.path)))
     if url.scheme in OBJECTS:
-        return Place(_open(url), check_name(url.path))
+        return Location(_open(url), check_name(url.path))
     names = [content for key, content in url.params if key == "resource"]
     others = tuple(pair for pair in url.params if pair[0] != "resource")
-    return Place(_open(replace(url, params=others)), check_name(names[-1] if names else USUAL_NAME))
+    return Location(_open(replace(url, params=others)), check_name(names[-1] if names else USUAL_NAME))
 
 
 def _path(given: str, path: str) -> str:
