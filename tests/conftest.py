@@ -17,9 +17,9 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from tests.distribution import ByServers, longest_first
 from tests.jobs import Lockctl
-from tests.order import ByServers, longest_first
-from tests.places import local_directory
+from tests.scratch import local_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

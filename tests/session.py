@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tests.jobs import LIMIT, eventually
-from tests.places import local_directory
+from tests.scratch import local_directory
 from tests.servers.process import descendants
 from tests.servers.redis import Redis
 

@@ -29,7 +29,7 @@ from lockctl.supervise import tree
 from tests.bench import timing
 from tests.bench.scale.servers import STARTS, opened
 from tests.bench.tools import LOCKCTL
-from tests.places import local_directory
+from tests.scratch import local_directory
 from tests.servers.fixtures import RedisServers
 from tests.servers.programs import ProgramMissing
 

@@ -19,7 +19,7 @@ from tests.bench import commands, handoff, machine, memory, plot, timing
 from tests.bench.report import Row, Table, as_json, as_text
 from tests.bench.tools import BACKENDS, LOCKCTL, started
 from tests.jobs import guard_of
-from tests.places import local_directory
+from tests.scratch import local_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -33,7 +33,7 @@ from lockctl.stores.sqlite.cell import SqliteCells
 from lockctl.stores.zookeeper.address import read_url
 from lockctl.stores.zookeeper.cell import ZooKeeperCells
 from lockctl.url import parse_url
-from tests.places import local_directory
+from tests.scratch import local_directory
 from tests.servers import azurite, dynamodb
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from tests.contract.cells import CellHarness
 from tests.contract.following import Following
 from tests.contract.harness import LIMIT, Background, refused, take
 from tests.contract.suite import BackendContract
-from tests.places import local_directory
+from tests.scratch import local_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,7 @@ from lockctl.cli.commands import cli
 from lockctl.url import parse_url
 from tests.contract.cells import CellHarness
 from tests.contract.suite import BackendContract
-from tests.places import local_directory
+from tests.scratch import local_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

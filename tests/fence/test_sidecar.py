@@ -23,7 +23,7 @@ from lockctl.fence.stores import slots
 from lockctl.fence.stores.sidecar import SidecarStore
 from tests.fence.access import ACL, GUEST, give_acl
 from tests.fence.contract import DOMAIN, LIMIT, FenceHarness, StoreContract, mark
-from tests.places import local_directory
+from tests.scratch import local_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

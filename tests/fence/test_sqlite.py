@@ -19,7 +19,7 @@ import pytest
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence import Mark, Stale, locate, sql
 from tests.fence.contract import LIMIT, FenceHarness, StoreContract, mark
-from tests.places import local_directory
+from tests.scratch import local_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

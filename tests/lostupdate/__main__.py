@@ -24,7 +24,7 @@ from lockctl import __version__
 from tests.faults.backends import PLACES
 from tests.lostupdate import picture
 from tests.lostupdate.plan import SAFE, VARIANTS, Order, Pace, Result
-from tests.places import local_directory
+from tests.scratch import local_directory
 from tests.servers import programs
 from tests.servers.etcd import Etcd
 from tests.servers.postgres import Postgres

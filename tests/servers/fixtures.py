@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pytest
 
-from tests.order import scope_of
+from tests.distribution import scope_of
 from tests.servers.azurite import Azurite
 from tests.servers.certificates import Certificates
 from tests.servers.consul import Consul

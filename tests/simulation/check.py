@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from lockctl.lease.attempts import LONGEST_PAUSE
 from lockctl.lease.schedule import FIRST_TIMEOUT
-from tests.simulation import endings, excuses, forgetting, marks, mysql_waits, order, reports, rubbish, stops, waits
+from tests.simulation import (
+    between_runs,
+    endings,
+    excuses,
+    forgetting,
+    marks,
+    mysql_waits,
+    reports,
+    rubbish,
+    stops,
+    waits,
+)
 from tests.simulation.objects import ObjectServer
 from tests.simulation.others import Other
 from tests.simulation.plan import DENIED, DISK, GUARD, KEEPER, KEPT, LOCK, NEAR, OLDER
@@ -82,7 +93,7 @@ def violations(history: History) -> list[str]:
         *marks.violations(history),
         *endings.violations(history),
         *stops.violations(history),
-        *order.violations(history),
+        *between_runs.violations(history),
         *reports.violations(history),
     ]
 

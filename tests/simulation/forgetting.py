@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulation import excuses, order
+from tests.simulation import between_runs, excuses
 from tests.simulation.plan import LOCK
 from tests.simulation.world import INFINITE
 
@@ -31,7 +31,7 @@ def _too_soon(history: History) -> Iterator[str]:
     if any(each.kind in ("jump", "wrong") for each in history.plan.faults) or excuses.forgot(history):
         return
     for asked, answered, older_than, _ in _done(history):
-        since = answered - MILD * older_than + order.BEHIND.get(history.plan.store, order.EXACT)
+        since = answered - MILD * older_than + between_runs.BEHIND.get(history.plan.store, between_runs.EXACT)
         for record in history.records:
             for grant in record.granted:
                 was_given_back = record.given_back.get(grant.owner, INFINITE) < asked
@@ -62,7 +62,9 @@ def _unforgotten(history: History) -> Iterator[str]:
     # a counter may be that of another clock, and is forgotten when the own one has passed it
     hosts, servers = ([each.clock.wall() for each in some] for some in (history.network.hosts, history.servers))
     ahead = max(hosts + servers) - min(servers or hosts)
-    settled = last + ahead + SETTLED * max(each.plan.ttl for each in users) + order.BEHIND.get(history.plan.store, 0.0)
+    settled = (
+        last + ahead + SETTLED * max(each.plan.ttl for each in users) + between_runs.BEHIND.get(history.plan.store, 0.0)
+    )
     late = [each for each in history.forgets if each.asked > settled + each.older_than]
     if late and not any(each.done for each in history.forgets if each.asked > last):
         yield f"kept: nobody has used the lock since {last:.3f}, and it is not forgotten at {late[0].asked:.3f}"

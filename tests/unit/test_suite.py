@@ -72,7 +72,7 @@ def test_tests_that_were_not_collected_or_not_run_to_the_end_are_red(
 
 def test_the_others_run_what_a_worker_that_ended_has_left(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
-        "from tests.order import ByServers\n"
+        "from tests.distribution import ByServers\n"
         "def pytest_xdist_make_scheduler(config, log):\n    return ByServers(config, log)\n"
     )
     first = "\n".join(f"def test_before_{number}(): pass" for number in range(20))

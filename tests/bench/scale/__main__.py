@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tests.bench import machine, timing
 from tests.bench.scale import hosts, lists, queues
 from tests.bench.scale.servers import BACKENDS, opened
-from tests.places import local_directory
+from tests.scratch import local_directory
 from tests.servers.programs import ProgramMissing
 
 if TYPE_CHECKING:

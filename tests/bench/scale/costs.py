@@ -28,7 +28,7 @@ from tests.bench import machine
 from tests.bench.scale import hosts, model, queues
 from tests.bench.scale.meter import Count, Meter
 from tests.bench.scale.servers import opened
-from tests.places import local_directory
+from tests.scratch import local_directory
 from tests.servers.programs import ProgramMissing
 
 if TYPE_CHECKING:

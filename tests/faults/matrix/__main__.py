@@ -23,7 +23,7 @@ from tests.faults.backends import PLACES
 from tests.faults.matrix import page
 from tests.faults.matrix.faults import CLUSTERS, FAULTS
 from tests.faults.matrix.stage import Stage
-from tests.places import local_directory
+from tests.scratch import local_directory
 from tests.servers.fixtures import MAKERS
 from tests.servers.redis import Redis
 

@@ -11,8 +11,8 @@ from lockctl import registry, toml
 from lockctl.locks.cell import CellBackend
 from tests.bench.scale import model
 from tests.contract import cell_stores
+from tests.distribution import SERVED as KEPT_TOGETHER
 from tests.faults.backends import HTTP, PLACES, SERVED, TWINS
-from tests.order import SERVED as KEPT_TOGETHER
 from tests.promises.harms import HARMS
 from tests.servers.fixtures import MAKERS
 from tests.stores.test_refusals import FORMS
@@ -62,7 +62,7 @@ def test_a_store_has_its_tests(store: str) -> None:
         assert store in TWINS or store in EACH_TESTED, "step 9: its scheme in TWINS, tests/faults/backends.py"
     if store in SERVED:
         assert store in HARMS, "step 9: an entry in HARMS, tests/promises/harms.py"
-        assert store in KEPT_TOGETHER, "step 9: its scheme in SERVED, tests/order.py"
+        assert store in KEPT_TOGETHER, "step 9: its scheme in SERVED, tests/distribution.py"
 
 
 @pytest.mark.parametrize("store", SERVED)
