@@ -26,7 +26,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-WORKERS = "8"  # for two cores: most of the time most tests wait, but each worker collects all tests and starts servers
+WORKERS = "12"  # for two cores: most of the time most tests wait, but each worker collects all tests and starts servers
 ALONE = (
     "tests/times",
     "tests/bench/test_start_up.py::test_a_run_is_not_slower_than_consul_lock",
