@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.simulation.streams import Link
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/jobs/leases"
+TEAM = {"example.org/team": "jobs"}  # what an admission controller puts into each new object
 LONGEST_WATCH = 60.0  # seconds after which a watch is ended, at the latest
 
 
@@ -129,8 +130,14 @@ class KubernetesServer(HttpServer):
     def put(self, status: int, name: str, asked: dict[str, Any], uid: str) -> bytes:
         """Have an object as it is *asked* for; what is answered."""
         self._version += 1
+        metadata = {**asked["metadata"], "uid": uid, "resourceVersion": str(self._version)}
         kind = "MODIFIED" if name in self.objects else "ADDED"
-        made = {**asked, "metadata": {**asked["metadata"], "uid": uid, "resourceVersion": str(self._version)}}
+        for field in ("annotations", "labels"):
+            there = metadata.get(field) or {}
+            if kind == "MODIFIED" and not there.items() >= TEAM.items():
+                Here.world.bugs.append(f"the {field} that others have put into {name} are gone")
+            metadata[field] = {**there, **TEAM}
+        made = {**asked, "metadata": metadata}
         self.objects[name] = made
         self._tell(name, kind, made)
         return self.whole(status, json.dumps(made))
