@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.simulation.server_locks import Key
 
 HALF = 1 << 32
-DEFAULTS = {"synchronous_commit": "on"}
+DEFAULTS = {"synchronous_commit": "off"}
 
 
 def functions(server: PostgresServer) -> dict[str, Callable[..., Any]]:

@@ -1,6 +1,7 @@
 """A server of PostgreSQL, as far as lockctl talks to it: sessions with their settings, transactions and locks.
 
-Messages are executed one after the other, each as a whole. A session ends when its client closes the connection, when it
+Messages are executed one after the other, each as a whole. Who does not ask for it does not wait until the disk has
+what is committed, and a server that goes down forgets it. A session ends when its client closes the connection, when it
 is silent for longer than it said, or by another's hand, and is gone a moment later.
 """
 
@@ -12,7 +13,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.plan import KEPT
-from tests.simulation.postgresql_functions import functions
+from tests.simulation.postgresql_functions import DEFAULTS, functions
 from tests.simulation.postgresql_program import Program
 from tests.simulation.postgresql_session import Client, Session, TableIsLockedError, WaitsError
 from tests.simulation.postgresql_sql import SqlError, Statement, Tables, refusal, statements
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 VERSION = 150004
 LONGEST_END = 0.02  # seconds until the process of a session is gone
+FLUSHED = 0.6  # seconds until a commit is on the disk that nobody waited for: three times wal_writer_delay
 DEAD_CLIENT = 0.5  # seconds in which a session that waits for a lock sees that its client has gone
 WRITES = re.compile(r"\b(?:INSERT INTO|UPDATE|DELETE FROM) ")
 COMMENT = re.compile(r"/\*.*?\*/ ")
@@ -49,6 +51,7 @@ class PostgresServer(SessionServer):
         self.session: Session
         self.problem: Exception | None = None
         self._starts_until = 0.0  # true time: before, it recovers what it has written, and lets nobody in
+        self._on_disk: Any = None  # what the tables have there, if that is not what they have
         self._locks_of_tables = 0  # of other programs
         self._for_tables: list[tuple[Session, int]] = []  # who waits for their end, and the number of the pause
         self.tables = Tables(functions(weakref.proxy(self)))  # SQLite keeps them where no rubbish is looked for
@@ -60,10 +63,13 @@ class PostgresServer(SessionServer):
     def remember(self, memory: Any) -> None:
         """See ``Server``."""
         self.tables.remember(memory)
+        self._on_disk = None
 
     def fail(self, seconds: float, kept: int, old: Any) -> None:
         """See ``Server``."""
         starting = seconds * Here.world.chance() if kept == KEPT else 0.0
+        if kept == KEPT and self._on_disk is not None:
+            self.remember(self._on_disk)
         super().fail(seconds - starting, kept, old)
         self._starts_until = Here.world.now + seconds
         self.locks = Locks()
@@ -184,7 +190,9 @@ class PostgresServer(SessionServer):
         """Execute what is left of the message, and answer."""
         self.session = session
         writes = any(each.values for each in session.rest)
+        before = None
         if writes:
+            before = self.memory() if self._on_disk is None else self._on_disk
             self.tables.sqlite.execute("BEGIN")
         try:
             while session.rest:
@@ -200,8 +208,20 @@ class PostgresServer(SessionServer):
             return
         if writes:
             self.tables.sqlite.execute("COMMIT")
+            self._flush(session, before)
         self._over(session)
         session.client.say(("rows", *session.found))
+
+    def _flush(self, session: Session, before: Any) -> None:
+        """A commit is on the disk at once, with all others, or in a while."""
+        self._on_disk = None
+        if (session.setting("synchronous_commit") or DEFAULTS["synchronous_commit"]) == "off":
+            self._on_disk = before
+            Here.world.at(Here.world.now + FLUSHED, self._is_flushed, before)
+
+    def _is_flushed(self, before: Any) -> None:
+        if self._on_disk is before:
+            self._on_disk = None
 
     def _over(self, session: Session) -> None:
         """The message was executed, or refused."""
