@@ -58,11 +58,13 @@ def acquire(
     *before_wait* is called once, when the lock was refused for the first time and is waited for, and *still_held* with
     the reason when something was granted in the end and could not be given back.
     A failing backend is asked again for up to ``ACQUIRE_TIMEOUT`` seconds, if *wait* is that long. So is one that
-    has answered before and now lacks what a person must change: it may just be set up anew.
+    has answered before and now lacks what a person must change: it may just be set up anew. A backend where waiting
+    fails does fail, although it still tells who has the lock.
     Raises ``Interrupted`` (nothing is held, no queue entry is left, if the server still answers),
     ``BackendUnavailable``, ``ConfigError``.
     """
-    attempts, outage = Attempts(backend, claim), _Outage(now, now() + wait)
+    give_up = now() + wait
+    attempts, outage, waits = Attempts(backend, claim), _Outage(now, give_up), _Outage(now, give_up)
     grant, told = None, False
     try:
         while True:
@@ -71,7 +73,7 @@ def acquire(
                 sent = now()
                 grant = attempts.take(outage.begin(sent), interrupt)
                 _stop_if_asked(ending_signal)
-                left = outage.give_up - now()
+                left = give_up - now()
                 if grant is not None:
                     lease = _fresh(backend, _begun(schedule, grant, sent, now), now, ending_signal)
                     _stop_if_asked(ending_signal)
@@ -90,17 +92,22 @@ def acquire(
                 if not told:
                     before_wait()
                     told = True
+                sent = now()
                 attempts.wait(left, interrupt)
+                waits.end()
             except RequestInterrupted:
                 _stop_if_asked(ending_signal)
                 outage.interrupted()
             except (BackendUnavailable, ConfigError) as failure:
                 if isinstance(failure, ConfigError) and (grant is not None or not told):
                     raise
-                left = outage.left(failure)
-                if left <= 0 and not refused:
-                    raise (outage.reason or failure) from None
-                outage.pause(left, interrupt)
+                if refused and now() - sent > ACQUIRE_TIMEOUT:
+                    waits.end()  # it was broken off, as by what lies between and ends what is quiet for long
+                failing = waits if refused else outage
+                left = failing.left(failure)
+                if left <= 0 and (not refused or now() < give_up):
+                    raise (failing.reason or failure) from None
+                failing.pause(left, interrupt)
             _stop_if_asked(ending_signal)
     except BaseException as error:
         hurried = isinstance(error, Interrupted)
@@ -118,7 +125,7 @@ class _Outage:
     """How long a backend that fails is asked again: who came to wait outlasts a restart or the election of a leader."""
 
     def __init__(self, now: Callable[[], float], give_up: float) -> None:
-        self.give_up = give_up  # when the wait for the lock is over in any case
+        self._give_up = give_up  # when the wait for the lock is over in any case
         self._now = now
         self._until: float | None = None  # when a backend that fails now has failed for too long; None: it answers
         self._pause = RETRY_PAUSE
@@ -150,7 +157,7 @@ class _Outage:
             self.reason = failure  # else it would be that a moment was too short
         if self._until is None:
             self._until = self._now() + ACQUIRE_TIMEOUT
-        return min(self._until, self.give_up) - self._now()
+        return min(self._until, self._give_up) - self._now()
 
     def pause(self, left: float, interrupt: int | None) -> None:
         """Before the next attempt: the last one is made when the time is over."""

@@ -521,6 +521,36 @@ def test_a_wait_whose_time_is_over_while_the_backend_fails_ends_with_its_last_an
     assert not lock_in(server).queue
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("holder")
+@pytest.mark.parametrize("failure", [BackendUnavailable, ConfigError])
+def test_a_backend_that_only_tells_who_has_the_lock_has_failed_and_is_not_asked_without_a_pause(
+    server: MemoryServer, failure: type[LockctlError]
+) -> None:
+    """Such as a replica, or a user who may not write: a place in the queue is not to be had."""
+    backend = Flaky(server, waits=10_000, failure=failure)
+    began = clock.monotonic()
+    with pytest.raises(failure, match="hiccup"):
+        lease_of(backend, claim(), wait=600.0, now=lambda: began + 8 * (clock.monotonic() - began))
+    assert ACQUIRE_TIMEOUT / 8 <= clock.monotonic() - began < ACQUIRE_TIMEOUT
+    assert len(backend.asked) < 8
+
+
+def test_a_wait_that_is_broken_off_whenever_it_was_quiet_for_long_goes_on(server: MemoryServer, holder: Grant) -> None:
+    class BrokenOff(Flaky):
+        now = 1000.0
+
+        def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
+            self.now += 60.0
+            super().wait(claim, timeout=timeout, interrupt=interrupt)
+
+    backend = BrokenOff(server, waits=4)
+    waiting = Background(lambda: lease_of(backend, claim(), wait=3600.0, now=lambda: backend.now))
+    eventually(lambda: backend.waits < 0)
+    MemoryBackend(server).release(holder, timeout=1)
+    assert waiting.result() is not None
+
+
 def test_a_request_that_a_signal_interrupts_ends_the_attempt_and_leaves_nothing_held(server: MemoryServer) -> None:
     class Interruptible(MemoryBackend):
         def try_acquire(self, claim: Claim, *, timeout: float, interrupt: int | None = None) -> Grant | None:
