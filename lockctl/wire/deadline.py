@@ -17,7 +17,7 @@ from lockctl.url import Password
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterator
     from typing import TypeVar
 
     T = TypeVar("T")
@@ -52,6 +52,17 @@ class Deadline:
         step.until = min(step.until, self.until)
         step._late = self._late
         return step
+
+    def shares(self, count: int) -> Iterator[Deadline]:
+        """A deadline for the attempt at each of *count* addresses, one after the other.
+
+        One that swallows packets leaves time for the next, and the last of several for another round.
+        """
+        if count == 1:
+            yield self
+            return
+        for left in range(count + 1, 1, -1):
+            yield self.sooner(self.left() / left)
 
     def check(self, where: str) -> None:
         """Raise ``BackendUnavailable`` if the time is over, ``RequestInterrupted`` if the caller wants to stop."""

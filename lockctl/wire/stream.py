@@ -74,9 +74,7 @@ class Endpoint(Value):
         else:
             addresses = resolve(self.host, self.port, deadline, self.where)
         problem: BackendUnavailable | None = None
-        for number, (family, address) in enumerate(addresses):
-            # an address that swallows packets must leave time for the next one
-            share = deadline.sooner(deadline.left() / (len(addresses) - number))
+        for (family, address), share in zip(addresses, deadline.shares(len(addresses)), strict=True):
             try:
                 connecting = _connecting(family, address, self.where)
                 stream = Stream(share.drive(connecting, self.where), self.where)

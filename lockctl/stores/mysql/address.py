@@ -70,11 +70,10 @@ def open_stream(address: Address, deadline: Deadline, where: str) -> socket.sock
     """A connection to the first address of the host that accepts one. Raises ``BackendUnavailable``."""
     problem = "the name has no address"
     places = resolve(address.host, address.port, deadline, where)
-    for number, (family, place) in enumerate(places):
+    for (family, place), share in zip(places, deadline.shares(len(places)), strict=True):
         stream = socket.socket(family, socket.SOCK_STREAM)
         try:
-            # an address that swallows packets must leave time for the next one
-            stream.settimeout(max(0.05, deadline.left() / (len(places) - number)))
+            stream.settimeout(max(0.05, share.left()))
             stream.connect(place)
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

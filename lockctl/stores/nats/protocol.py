@@ -118,9 +118,10 @@ class Bucket:
         endpoints = list(self._address.endpoints)
         start = os.urandom(1)[0] % len(endpoints)
         problem: BackendUnavailable | None = None
-        for number, each in enumerate(endpoints[start:] + endpoints[:start]):
+        in_turn = endpoints[start:] + endpoints[:start]
+        for each, share in zip(in_turn, deadline.shares(len(in_turn)), strict=True):
             try:
-                return Connection(self._address, each, deadline.sooner(deadline.left() / (len(endpoints) - number)))
+                return Connection(self._address, each, share)
             except BackendUnavailable as failure:
                 problem = failure
         raise problem or BackendUnavailable(self.where)

@@ -52,9 +52,7 @@ def connect(
     ``ConfigError``.
     """
     problem: BackendUnavailable | None = None
-    for number, (host, port) in enumerate(address.hosts):
-        # a host that swallows packets must leave time for the next one
-        share = deadline.sooner(deadline.left() / (len(address.hosts) - number))
+    for (host, port), share in zip(address.hosts, deadline.shares(len(address.hosts)), strict=True):
         try:
             session = _to_host(address, host, port, share, application, patience)
             if identify:
@@ -76,8 +74,7 @@ def _to_host(address: Address, host: str, port: int, deadline: Deadline, applica
     else:
         places = [found[0] for _, found in resolve(host, port, deadline, where)]
     problem: BackendUnavailable | None = None
-    for number, place in enumerate(places):
-        share = deadline.sooner(deadline.left() / (len(places) - number))
+    for place, share in zip(places, deadline.shares(len(places)), strict=True):
         try:
             password = password_now(address.password, share)
             parameters = _parameters(address, password, host, port, place, application, patience)

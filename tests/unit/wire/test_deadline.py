@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -201,6 +202,37 @@ def test_the_second_address_of_a_name_is_tried_when_the_first_is_silent(monkeypa
         stream.send(b"question", deadline)
         assert stream.receive(deadline) == b"answer"
         stream.close()
+
+
+def test_a_name_whose_addresses_all_fail_leaves_time_for_another_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as: one address is dead, and the server at the other one is just starting again."""
+    with socket.socket() as starting, socket.socket() as silent:
+        starting.bind(("127.0.0.1", 0))
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(0)
+        with full(silent):
+            ways = [listener.getsockname() for listener in (starting, silent)]
+            monkeypatch.setattr(
+                "_socket.getaddrinfo", lambda *_: [(socket.AF_INET, 1, 6, "", address) for address in ways]
+            )
+            deadline = Deadline(1.0)
+            with pytest.raises(BackendUnavailable, match=r"no answer|cannot connect"):
+                Endpoint("here", "db.example", ways[0][1]).connect(deadline)
+            assert deadline.left() > 0
+
+
+@contextlib.contextmanager
+def full(listener: socket.socket) -> Iterator[None]:
+    """Its queue takes nobody else: the kernel swallows what asks for a connection."""
+    with contextlib.ExitStack() as waiting:
+        while True:
+            client = waiting.enter_context(socket.socket())
+            client.settimeout(0.2)
+            try:
+                client.connect(listener.getsockname())
+            except TimeoutError:
+                break
+        yield
 
 
 def test_a_server_that_reads_nothing_does_not_hold_up_a_large_request() -> None:
