@@ -19,7 +19,7 @@ from lockctl.stores.postgresql.lock import PostgresqlBackend
 from lockctl.url import parse_url
 from lockctl.value import replace
 from lockctl.wire.deadline import Deadline
-from tests.contract.harness import LIMIT, Background, claim, refused, take
+from tests.contract.harness import LIMIT, Background, claim, refused, take, wait_for_turn
 from tests.jobs import eventually
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import Postgres
@@ -509,8 +509,7 @@ def test_who_waits_keeps_no_snapshot_that_vacuum_and_indexes_would_wait_for(
     grant, claims = take(holder, claim(ttl=60.0)), [claim(ttl=60.0) for _ in waiters]
 
     def turn(waiter: PostgresqlBackend, mine: Claim) -> None:
-        waiter.wait(mine, timeout=30.0, interrupt=None)
-        waiter.release(take(waiter, mine), timeout=LIMIT)
+        waiter.release(wait_for_turn(waiter, mine), timeout=LIMIT)
 
     calls = [Background(functools.partial(turn, waiter, mine)) for waiter, mine in zip(waiters, claims, strict=True)]
     eventually(lambda: len(holder.inspect("nightly", timeout=LIMIT).waiters or ()) == 3)
