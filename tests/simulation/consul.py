@@ -198,7 +198,7 @@ class ConsulServer(HttpServer):
     def _answer(self, query: Query) -> None:
         if query in self._queries:
             self._queries.remove(query)
-            query.link.say(self._found(query.key, query.words))
+            self.answer_later(self._found(query.key, query.words), query.link)
 
     def _index_of(self, key: str, *, below: bool) -> int:
         """The index of the last change of a key, or of those that begin so; of all, if there never was one."""

@@ -137,13 +137,13 @@ class EtcdServer(HttpServer):
         for method, target, body, link in apart.waiting:
             answer = self.respond(method, target, body, link)
             if answer:
-                link.say(answer)
+                self.answer_later(answer, link)
 
     def respond(self, method: str, target: str, body: str, link: Link) -> bytes:
         """See ``HttpServer``."""
         apart = self._apart.get(link.host)
         if apart is not None:
-            if target != KEEP_ALIVE or any(each[-1] is link for each in apart.waiting):
+            if target != KEEP_ALIVE:
                 apart.waiting.append((method, target, body, link))
                 return b""
             lease = int(json.loads(body)["ID"])

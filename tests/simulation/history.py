@@ -102,7 +102,9 @@ class History:
         self.unused: list[tuple[float, float]] = []  # when it was asked for and answered that the lock is not used
         self.forgets: list[Forgotten] = []
         self.left_of_forgotten: tuple[Any, ...] = ()  # its history and its success, where nothing went wrong
-        self.there: list[tuple[float, set[str]]] = []  # whose locks and places were there when a run had ended
+        self.there: list[
+            tuple[float, set[str]]
+        ] = []  # whose locks and places were there when a run began, or had ended
         self.sessions_left = 0  # of a server, or leases, soon after the last run
         self.remembered: dict[str, tuple[Run, ...]] = {}  # by lock: its history, where no server was away
         self.programs: list[Program | Flock | Other] = []  # that are not lockctl
@@ -187,6 +189,7 @@ class History:
             if fault.kind == "stop" and fault.whom == record.number and fault.more != GUARD:
                 keeper.will_meet(fault)
         self.world.tell(record.name, f"starts on {host.name}")
+        self.there.append((self.world.now, self._owners()))
         keeper.start(lambda: self._keep(record, host))
 
     def _keep(self, record: RunRecord, host: Host) -> None:

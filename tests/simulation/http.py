@@ -47,19 +47,20 @@ class HttpServer(StreamServer):
     def __init__(self, number: int, rate: float) -> None:
         super().__init__(number, rate)
         self._come: dict[Link, bytes] = {}  # of requests that are not complete
+        self._unanswered: set[Link] = set()  # where a request has its answer later, and those behind it wait
         self._head = b""  # of the request that is answered
         self._closes = Here.world.rarely() < CLOSERS
 
     def fail(self, seconds: float, kept: int, old: Any) -> None:
         """See ``Server``."""
-        self._come = {}
+        self._come, self._unanswered = {}, set()
         super().fail(seconds, kept, old)
 
     def serve(self, data: bytes, link: Link) -> bytes:
         """See ``StreamServer``."""
         come = self._come.pop(link, b"") + data
         said = b""
-        while b"\r\n\r\n" in come:
+        while b"\r\n\r\n" in come and link not in self._unanswered:
             head, _, rest = come.partition(b"\r\n\r\n")
             length = int(head.partition(b"\r\nContent-Length:")[2].partition(b"\r\n")[0])
             if len(rest) < length:
@@ -68,6 +69,8 @@ class HttpServer(StreamServer):
             self._head = head
             method, target, _ = head.partition(b"\r\n")[0].decode().split()
             answer = self._reply_to(method, target, body.decode(), link)
+            if not answer:
+                self._unanswered.add(link)
             if Here.world.telling and method != "GET" and answer:
                 status = answer.partition(b"\r\n")[0].decode().partition(" ")[2]
                 Here.world.tell(
@@ -82,6 +85,11 @@ class HttpServer(StreamServer):
         if come:
             self._come[link] = come
         return said
+
+    def answer_later(self, answer: bytes, link: Link) -> None:
+        """Answer the request that waits on a connection, or end its answer, and do what has come behind it."""
+        self._unanswered.discard(link)
+        link.say(answer + self.serve(b"", link))
 
     def _reply_to(self, method: str, target: str, body: str, link: Link) -> bytes:
         """The answer to one request, if it is done at all; empty: it comes later."""

@@ -148,6 +148,7 @@ class KubernetesServer(HttpServer):
 
     def _watch(self, watch: Watch, since: int) -> bytes:
         self._watches.append(watch)
+        self._unanswered.add(watch.link)
         Here.world.at(Here.world.now + LONGEST_WATCH * Here.world.chance(), self._end, watch)
         there = self.objects.get(watch.name)
         said = b""
@@ -165,7 +166,7 @@ class KubernetesServer(HttpServer):
     def _end(self, watch: Watch) -> None:
         if watch in self._watches:
             self._watches.remove(watch)
-            watch.link.say(b"0\r\n\r\n")
+            self.answer_later(b"0\r\n\r\n", watch.link)
 
 
 def _event(kind: str, made: dict[str, Any]) -> bytes:

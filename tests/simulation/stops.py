@@ -10,7 +10,7 @@ from signal import SIGCONT, SIGKILL
 from typing import TYPE_CHECKING
 
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT, HURRIED_TIMEOUT
-from lockctl.lease.attempts import LONGEST_GIVE_BACK
+from lockctl.lease.attempts import BROKEN_OFF, LONGEST_GIVE_BACK
 from lockctl.lease.schedule import FIRST_TIMEOUT, RENEWALS_PER_TTL
 from tests.simulation import excuses
 from tests.simulation.plan import ENDS_A_WAIT, GUARD
@@ -263,8 +263,8 @@ def _told_to_end(history: History) -> Iterator[str]:
                 yield f"signal: {record.name} was told to end at {at:.3f}, and its job starts at {record.span[0]:.3f}"
             early = record.granted[0].known if record.granted else INFINITE
             bound = WAIT_ENDS + 16 * history.plan.slowest * len(record.plan.locks)
-            # who had to wait for an answer waits longer until it has given back what it has
-            bound += max(min(2 * record.longest_answer, LONGEST_GIVE_BACK) - HURRIED_TIMEOUT, 0.0)
+            # who had to wait for an answer, or broke an attempt off, waits longer until it has given back what it has
+            bound += max(min(2 * max(record.longest_answer, BROKEN_OFF), LONGEST_GIVE_BACK) - HURRIED_TIMEOUT, 0.0)
             if at >= known and record.span is None and _is_undisturbed(record, at + bound):
                 early, bound = INFINITE, bound + FIRST_TIMEOUT  # a renewal before the job starts is not broken off
             if at < early and record.ended > at + bound and not _unable(record.keeper, at, at + bound):
