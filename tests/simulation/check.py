@@ -45,6 +45,7 @@ HARMLESS = {"table", "slow", "late", "twice", "busy", "revoke", "look", "wrong",
 MILD = 0.8  # part of what a request may take at first that a fault may take without harm to a healthy job
 ASKED_AGAIN = 0.15  # part of a ttl that is left for that when a server answers again
 APART = 0.4  # part of a ttl in which a renewal comes through after an outage
+LEFT = 1.0  # seconds from the end of an outage until nodes that were away may be asked to give back
 SETTLE = 0.2  # seconds in which what outlives its command may end by itself
 DAY = 86400.0  # seconds: a hold from so far ahead of the clock of the host is not believed
 NOTICED_LATE = 0.3  # seconds until the command lives, and by which clocks may differ until then
@@ -76,6 +77,7 @@ def violations(history: History) -> list[str]:
         *_misnamed(history),
         *_lost_too_soon(history),
         *_left(history),
+        *_left_on_nodes(history),
         *_unleft(history),
         *rubbish.violations(history),
         *forgetting.violations(history),
@@ -385,6 +387,15 @@ def _left(history: History) -> Iterator[str]:
             again = next((at for at, there in history.there if at > given_back and owner in there), None)
             if again is not None:
                 yield f"left: what {record.name} gave back of {owner[:6]} is there again at {again:.3f}"
+
+
+def _left_on_nodes(history: History) -> Iterator[str]:
+    """What only some nodes have of a run that has ended: others wait for the end of its lease there."""
+    for record in history.records:
+        settled = all(each.is_outage and each.at + each.value < record.ended - LEFT for each in history.plan.faults)
+        if settled and history.plan.slowest <= NEAR and not record.plan.min_hold:
+            for owner in sorted(record.on_nodes):
+                yield f"left: {record.name} ended at {record.ended:.3f}, and a node has something of {owner[:6]}"
 
 
 def _unleft(history: History) -> Iterator[str]:

@@ -226,8 +226,14 @@ class History:
         there = self._owners()
         record.left = record.owners.keys() & there
         self.there.append((world.now, there))
+        if len(self.servers) > 1 and isinstance(self.servers[0], RedisServer):
+            world.at(world.now + LEAVING, self._look_at_nodes, record)
         if all(each.ended < INFINITE for each in self.records):
             world.at(world.now + LEAVING + 20 * self.plan.slowest, self._count_sessions)
+
+    def _look_at_nodes(self, record: RunRecord) -> None:
+        nodes = [self.store.owners([each], name) for each in self.servers for name in record.plan.locks]
+        record.on_nodes = record.owners.keys() & set().union(*nodes)
 
     def _is_on_terminal(self, record: RunRecord) -> bool:
         return any((each.kind, each.whom) == ("halt", record.number) for each in self.plan.faults)

@@ -59,6 +59,7 @@ class RunRecord:
         self.seen_after: set[str] = set()  # owners that others could see at the server when that was answered
         self.stopped_waiting: set[float] = set()  # when its keeper was stopped while a helper waited for it
         self.left: set[str] = set()  # owners of which something was at the server when the run had ended by itself
+        self.on_nodes: set[str] = set()  # owners of which a node of several had something a while after that
         self.signalled: list[tuple[float, int]] = []  # what its job was sent by others than the job
         self.signalled_beside: list[tuple[float, int]] = []  # the same of its processes that are not the command
         self.command_status: int | None = None

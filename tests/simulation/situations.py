@@ -421,7 +421,9 @@ def _busy(chance: random.Random, plan: Plan) -> Plan:
     """A server that refuses most of what it is asked, and may have done it, as a lock is taken, kept or given back."""
     ttl, slowest = chance.choice(TTLS), chance.choice((0.002, 0.002, 0.02))
     once_per, hold = chance.choice((None, 60.0)), chance.choice((0.0, 0.0, 3.0))
-    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(0.1, 1.5 * ttl), once_per=once_per, min_hold=hold)
+    mode = "shared" if "shared" not in WITHOUT.get(plan.store, ()) and chance.random() < 0.3 else "exclusive"
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(0.1, 1.5 * ttl), once_per=once_per, mode=mode)
+    first = first._replace(min_hold=hold if mode == "exclusive" else 0.0)
     times = {
         0.0: (0.5, 2.0, 8.0),
         8 * slowest: (0.5, 2.0),  # as soon as the lock was granted
@@ -433,7 +435,7 @@ def _busy(chance: random.Random, plan: Plan) -> Plan:
         at = max(at, time + 0.2 * chance.random())
         faults.append(Fault("busy", 0, at, chance.choice(times[time]) * chance.random(), why))
         at += faults[-1].value
-    runs = (first, first._replace(host=1, start=chance.uniform(0.0, 3.0), length=0.5))
+    runs = (first, first._replace(host=1, start=chance.uniform(0.0, 3.0), length=0.5, mode="exclusive"))
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs, faults=tuple(faults))
 
 

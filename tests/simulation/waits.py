@@ -21,6 +21,7 @@ CLOSED = 3.0  # seconds more than was asked for that a lock may be kept closed a
 LOOKED_AT = 1.0  # seconds between two looks at a hold by who sleeps until it is over
 STEPPED_OVER = 4.0  # seconds until somebody who waits for a file goes before others who are stopped
 NOTICED = 2.0  # seconds more than it must take until a job has ended
+ROUNDS = 4.0  # seconds of the two rounds of an attempt with Redlock, at most
 NETWORK = 0.3  # seconds of a message: over a slower network a run may not come to its locks in time
 FIRST_LOOKS = 2.0  # seconds of a wait in which who comes may look often
 LOOKS, FEW = 2.8, 12  # statements per second of who is told of an end, and so many as it is handed over
@@ -83,7 +84,8 @@ def _own_remains(history: History) -> Iterator[str]:
         return
     if any(each.mode != "exclusive" or each.min_hold or len(each.locks) > 1 for each in runs):
         return
-    bound = ACQUIRE_TIMEOUT + LONGEST_PAUSE + HANDED_OVER + history.store.looks + 30 * slowest
+    attempt = ROUNDS if history.plan.store == "redlock" else ACQUIRE_TIMEOUT
+    bound = attempt + LONGEST_PAUSE + HANDED_OVER + history.store.looks + 30 * slowest
     over = max(each.at + each.value for each in faults)
     for record in history.records:
         others = [each for each in history.records if each is not record]
