@@ -87,6 +87,12 @@ class Cells(ABC):
         """Whether a cell is still as it was *seen*; for stores whose reads may be old in spite of what they say."""
         return True
 
+    def refuse_forgetting(self) -> None:  # noqa: B027 - most stores are never set up so, or do not tell
+        """Raise ``ConfigError`` if the store may remove cells by itself, as the last answer to :meth:`read` tells.
+
+        Called between a look and the write of what must not be forgotten. It asks nothing.
+        """
+
     def shown(self, key: str) -> str:
         """The name that a cell has in the store, for messages."""
         return key

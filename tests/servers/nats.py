@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from tests.servers.process import Group, Server, ServerError, free_port, wait_un
 from tests.servers.programs import ProgramMissing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tests.servers.certificates import Certificates
 
@@ -81,6 +82,10 @@ class Nats(Server):
         with urlopen(f"http://{self.host}:{self._monitor}/{what}", timeout=LIMIT) as answer:
             return dict(json.load(answer))
 
+    def config(self, bucket: str) -> dict[str, Any]:
+        """The settings of a bucket."""
+        return dict(json.loads(self.ask(f"STREAM.INFO.KV_{bucket}", {}))["config"])
+
     def purge(self, keys: str) -> None:
         """Remove the messages of these keys, a part of a subject, without a trace."""
         self.ask(f"STREAM.PURGE.KV_{BUCKET}", {"filter": f"$KV.{BUCKET}.{keys}"})
@@ -107,6 +112,17 @@ class Nats(Server):
     def _initialise(self) -> None:
         if self.makes_bucket:
             self.ask(f"STREAM.CREATE.KV_{BUCKET}", AS_KV)
+
+
+@contextlib.contextmanager
+def bucket_like(server: Nats, settings: dict[str, Any]) -> Iterator[str]:
+    """The name of a bucket that has these *settings*, until the block ends."""
+    name = f"like-{os.urandom(4).hex()}"
+    server.ask(f"STREAM.CREATE.KV_{name}", {**AS_KV, "name": f"KV_{name}", "subjects": [f"$KV.{name}.>"], **settings})
+    try:
+        yield name
+    finally:
+        server.ask(f"STREAM.DELETE.KV_{name}")
 
 
 class NatsCluster(Group):

@@ -37,6 +37,7 @@ class CellMarks:
     def advance(self, resource: str, mark: Mark, *, timeout: float) -> Mark:
         key, deadline = self._key(resource), Deadline(timeout)
         for seen in looks(self.cells, key, deadline):
+            self.cells.refuse_forgetting()
             if accept(resource, self._mark(key, seen.data), mark):
                 done = self.cells.write(key, seen, text.written(mark), deadline)
             else:
@@ -58,6 +59,8 @@ class CellMarks:
         for seen in looks(self.cells, key, deadline):
             if tried and seen.data == wanted:
                 break  # by ourselves, and the answer was lost
+            if wanted is not None:
+                self.cells.refuse_forgetting()
             before, tried = text.understood(seen.data), True
             if (seen.data is None and wanted is None) or self.cells.write(key, seen, wanted, deadline):
                 break

@@ -6,10 +6,11 @@ that it missed.
 
 from __future__ import annotations
 
-from lockctl.errors import BackendUnavailable
+from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.locks.cell import CellBackend
 from lockctl.locks.driver import Cells, Seen, jittered, sleep
 from lockctl.model import Capabilities
+from lockctl.names import printable
 from lockctl.stores.nats.address import LOGINS, PARAMETERS, read_url
 from lockctl.stores.nats.protocol import Bucket
 from lockctl.stores.nats.session import Connection, load
@@ -17,7 +18,7 @@ from lockctl.stores.nats.session import Connection, load
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import ClassVar
+    from typing import Any, ClassVar
 
     from lockctl.url import Url
     from lockctl.wire.deadline import Deadline
@@ -26,6 +27,7 @@ CONFIRM = "confirm"  # a key that is written so that the leader shows that it is
 LOOK = 5.0  # seconds between looks without a message
 STORED = 0.5  # seconds after its message in which a write is seen by a look
 AGAIN = 0.01  # seconds between the looks of that time
+KEEP_ALL = "--max-age=0 --max-bytes=-1 --max-msgs=-1 --max-msg-size=-1 --discard=new"  # of `nats stream edit`
 
 
 class NatsCells(Cells):
@@ -57,6 +59,14 @@ class NatsCells(Cells):
         """See ``Cells``: a leader that has been replaced may not know that yet, but it cannot write."""
         self._bucket.put(CONFIRM, None, b"", deadline)
         return self.read(key, deadline).version == seen.version
+
+    def refuse_forgetting(self) -> None:
+        removing = forgets(self._bucket.config)
+        if removing:
+            raise ConfigError(
+                f"{self.where}: it may remove keys by itself ({removing}), and old tokens would pass:"
+                f" nats stream edit KV_{self._bucket.name} {KEEP_ALL}"
+            )
 
     def watch(self, key: str, seen: Seen, deadline: Deadline, since: float | None = None) -> None:
         kept, self._watching = self._watching, None
@@ -108,6 +118,26 @@ class NatsCells(Cells):
         watching, self._watching = self._watching, None
         if watching is not None:
             watching[1].close()
+
+
+def forgets(config: dict[str, Any]) -> str:
+    """What in the configuration of a stream has the server remove keys by itself; empty: nothing does."""
+    if is_set(config, "max_age"):
+        return "max_age is set"
+    limits = [name for name in ("max_bytes", "max_msgs") if is_set(config, name)]
+    return f"discard is old, with {' and '.join(limits)}" if limits and config.get("discard") == "old" else ""
+
+
+def storage(config: dict[str, Any]) -> tuple[str, bool]:
+    """Where the messages of a stream are, as the server says it, and whether they survive a restart there."""
+    where = config.get("storage")
+    return printable(str(where)[:20]), where == "file"
+
+
+def is_set(config: dict[str, Any], name: str) -> bool:
+    """Whether there is such a limit."""
+    most = config.get(name)
+    return isinstance(most, int) and most > 0
 
 
 class NatsBackend(CellBackend):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from lockctl.errors import ConfigError
 from lockctl.finding import Check, Examination
 from lockctl.locks.driver import Seen
-from lockctl.names import printable
 from lockctl.stores.nats.address import read_url
-from lockctl.stores.nats.cell import NatsCells
+from lockctl.stores.nats.cell import KEEP_ALL, NatsCells, forgets, is_set, storage
 from lockctl.stores.nats.protocol import NO_STREAM, Bucket, Refused
 from lockctl.stores.nats.session import load
 
@@ -39,13 +38,14 @@ REPLICAS = Check(
 LIMITS = Check(
     "nats.limits",
     "A key that the server removes by its age or for want of room is a lock that somebody else may get.",
-    "nats stream edit KV_{bucket} --max-age=0 --max-bytes=-1 --max-msgs=-1 --max-msg-size=-1 --discard=new",
+    f"nats stream edit KV_{{bucket}} {KEEP_ALL}",
 )
 RIGHTS = Check(
     "nats.rights",
     "Without the right to write a lock cannot be acquired.",
     "allow the user to {rights}",
 )
+LIMITED = ("max_age", "max_bytes", "max_msgs", "max_msg_size")
 CHECKS = (BUCKET, STORAGE, REPLICAS, LIMITS, RIGHTS)
 
 
@@ -71,15 +71,13 @@ def examine(url: Url, found: Examination, deadline: Deadline) -> None:
 
 
 def _judge(settings: dict[str, Any], found: Examination) -> None:
-    storage, replicas = printable(str(settings.get("storage"))), settings.get("num_replicas")
-    found.judge(STORAGE, storage, fails=storage != "file")
+    kept_in, survives = storage(settings)
+    found.judge(STORAGE, kept_in, fails=not survives)
+    replicas = settings.get("num_replicas")
     found.judge(REPLICAS, f"{replicas} of each key", warns=replicas == 1)
-    limits = {name: settings.get(name) for name in ("max_age", "max_bytes", "max_msgs", "max_msg_size")}
-    set_ones = {name: most for name, most in limits.items() if isinstance(most, int) and most > 0}
-    harmless = set_ones.get("max_msg_size", ROOM) >= ROOM and "max_age" not in set_ones
-    old = settings.get("discard") == "old" and bool({"max_bytes", "max_msgs"} & set_ones.keys())
-    shown = printable(", ".join(f"{name} {most}" for name, most in set_ones.items()) or "none")
-    found.judge(LIMITS, shown, fails=old or "max_age" in set_ones, warns=not harmless)
+    limits = {name: settings[name] for name in LIMITED if is_set(settings, name)}
+    shown = ", ".join(f"{name} {most}" for name, most in limits.items()) or "none"
+    found.judge(LIMITS, shown, fails=bool(forgets(settings)), warns=limits.get("max_msg_size", ROOM) < ROOM)
 
 
 def _judge_rights(cells: NatsCells, found: Examination, deadline: Deadline) -> None:

@@ -53,6 +53,8 @@ class Bucket:
     def __init__(self, address: Address) -> None:
         """Connects when it is first used."""
         self.where = str(address)
+        self.name = address.bucket
+        self.config: dict[str, Any] = {}  # of the stream, as the last answer with its time tells it
         self._address = address
         self._mutex = _thread.allocate_lock()  # a connection answers one at a time
         self._kept: Connection | None = None
@@ -107,11 +109,12 @@ class Bucket:
     def settings(self, deadline: Deadline) -> tuple[dict[str, Any], float]:
         """The configuration of the stream, and the time there."""
         (answer,) = self._ask([self._info()], deadline)
-        return self._content(answer)["config"], self._time(answer)
+        at = self._time(answer)
+        return self.config, at
 
     def subject(self, key: str) -> str:
         """Where the messages of a key are."""
-        return f"$KV.{self._address.bucket}.{escaped(key)}"
+        return f"$KV.{self.name}.{escaped(key)}"
 
     def connect(self, deadline: Deadline) -> Connection:
         """A new connection to the first server that accepts one."""
@@ -135,10 +138,10 @@ class Bucket:
 
     def _look(self, key: str) -> tuple[str, bytes, bytes]:
         asked = _json({"last_by_subj": self.subject(key)})
-        return f"$JS.API.STREAM.MSG.GET.KV_{self._address.bucket}", b"", asked
+        return f"$JS.API.STREAM.MSG.GET.KV_{self.name}", b"", asked
 
     def _info(self) -> tuple[str, bytes, bytes]:
-        return f"$JS.API.STREAM.INFO.KV_{self._address.bucket}", b"", b"{}"
+        return f"$JS.API.STREAM.INFO.KV_{self.name}", b"", b"{}"
 
     def _ask(self, requests: list[tuple[str, bytes, bytes]], deadline: Deadline) -> list[Message]:
         """The answers; on a connection that was kept and has ended meanwhile, all are sent again on a new one.
@@ -179,7 +182,7 @@ class Bucket:
         if status in (500, 503) and code not in (*WRONG_SEQUENCE, NO_JETSTREAM):
             raise BackendUnavailable(said)
         if code == NO_STREAM:
-            said += f": make the bucket: nats kv add {self._address.bucket} --history=1 --storage=file --replicas=3"
+            said += f": make the bucket: nats kv add {self.name} --history=1 --storage=file --replicas=3"
         if code == NO_JETSTREAM:
             said += ": enable JetStream for the account of this user, or name another user"
         raise Refused(said, code if isinstance(code, int) else 0)
@@ -202,9 +205,11 @@ class Bucket:
 
     def _time(self, answer: Message) -> float:
         """The time of the server, of an answer about the stream."""
-        text = self._content(answer).get("ts")
+        content = self._content(answer)
+        config = content.get("config")
+        self.config = config if isinstance(config, dict) else {}
         try:
-            return _seconds(str(text))
+            return _seconds(str(content.get("ts")))
         except ValueError:
             raise ConfigError(
                 f"{self.where}: the server does not tell its time: NATS 2.10 or newer is needed"
