@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,7 @@ class Psql:
         self.harness = harness
         self.text = sql.text("postgresql", NAME, harness.schema)
         self.file = directory / "program.sql"
+        self.url = harness.server.url
 
     def run(self, statements: str, shown: Mark | None = None) -> str:
         """What psql prints. Raises ``RuntimeError``, with what it says."""
@@ -46,7 +48,7 @@ class Psql:
         options = search_path(self.harness)
         whole = options if shown is None else sql.pgoptions(shown, options)
         server = self.harness.server
-        command = [str(server.bin / "psql"), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", server.url, "-f", str(self.file)]
+        command = [str(server.bin / "psql"), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", self.url, "-f", str(self.file)]
         return programs.run(command, PGOPTIONS=whole).strip()
 
     def amount(self) -> str:
@@ -121,6 +123,65 @@ def test_a_postgresql_partition_that_is_named_itself_needs_a_trigger_of_its_own(
         psql.run("update few set amount = 8")
     psql.run("update few set amount = 8; update stock set amount = amount - 1", mark(33))
     assert psql.amount() == "7"
+
+
+@pytest.fixture
+def eve(psql: Psql) -> Iterator[Psql]:
+    """As another user, who may write the table, and make tables of her own, and no more."""
+    harness, role = psql.harness, f"eve_{os.getpid()}"
+    harness.command(f'create role {role} login; grant usage, create on schema "{harness.schema}" to {role}')
+    psql.run("".join(starting(psql.text, "CREATE TRIGGER")))
+    psql.run(f"grant select, insert, update, delete on stock to {role}")
+    other = copy.copy(psql)
+    other.url = harness.server.url.replace(harness.server.user, role, 1)
+    yield other
+    harness.command(f"drop owned by {role}; drop role {role}")
+
+
+def test_who_only_writes_the_table_cannot_lower_its_mark_in_postgresql(psql: Psql, eve: Psql) -> None:
+    eve.run("update stock set amount = 20", mark(33))
+    with pytest.raises(RuntimeError, match="already seen token 33"):
+        eve.run("update stock set amount = 1", mark(32))
+    for attack in ("update lockctl_mark set token = 5", "delete from lockctl_mark", "truncate lockctl_mark"):
+        with pytest.raises(RuntimeError, match="permission denied for table lockctl_mark"):
+            eve.run(f"{attack}; update stock set amount = 1", mark(32))
+    with pytest.raises(RuntimeError, match="permission denied for function lockctl_fence"):
+        eve.run(
+            "create table mine (i int); create trigger t before insert on mine for each statement"
+            " execute function lockctl_fence('stock'); insert into mine values (1)",
+            mark(LARGEST),
+        )
+    with pytest.raises(RuntimeError, match="already seen token 33"):
+        eve.run(
+            "create temp table lockctl_mark (resource text primary key, domain text, token bigint);"
+            " set search_path = pg_temp, public; update "
+            f'"{psql.harness.schema}".stock set amount = 1',
+            mark(32),
+        )
+    assert psql.amount() == "20"
+    assert psql.harness.command("select token from lockctl_mark") == "33"
+
+
+def test_the_function_of_before_is_replaced_in_postgresql(psql: Psql, eve: Psql) -> None:
+    psql.run("alter function lockctl_fence() security invoker; grant execute on function lockctl_fence() to public")
+    with pytest.raises(RuntimeError, match="permission denied for table lockctl_mark"):
+        eve.run("update stock set amount = 20", mark(33))
+    psql.run(psql.text)
+    eve.run("update stock set amount = 20", mark(33))
+    with pytest.raises(RuntimeError, match="permission denied for function lockctl_fence"):
+        eve.run("create table mine (i int); create trigger t before insert on mine execute function lockctl_fence('x')")
+    assert psql.amount() == "20"
+
+
+def test_the_function_has_no_more_rights_than_the_owner_of_the_mark_in_postgresql(psql: Psql) -> None:
+    """An administrator may run all of it where another user made the table, and could put a trigger on it."""
+    psql.run("drop function lockctl_fence()")
+    psql.harness.command(psql.text)
+    owner = "select pg_get_userbyid(proowner) from pg_proc where proname = 'lockctl_fence' and pronamespace ="
+    assert psql.harness.command(f"{owner} '\"{psql.harness.schema}\"'::regnamespace") == psql.harness.server.user
+    psql.run("".join(starting(psql.text, "CREATE TRIGGER")))
+    psql.run("update stock set amount = 20", mark(33))
+    assert psql.amount() == "20"
 
 
 SHADOWS = {
