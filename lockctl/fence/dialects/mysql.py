@@ -15,6 +15,8 @@ CREATE TABLE IF NOT EXISTS lockctl_mark (
     CHECK (token > 0)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 
+-- Domains are compared byte by byte: as texts, those that differ in blanks at their end would be the same.
+
 -- What the triggers below call, with the name of a resource. The row of the mark stays locked until the transaction
 -- has ended, so those who write the same resource do so one after another.
 DROP PROCEDURE IF EXISTS lockctl_fence;
@@ -34,9 +36,10 @@ BEGIN
     END IF;
     SET own_token = CAST(own_text AS SIGNED);
     INSERT INTO lockctl_mark (resource, domain, token) VALUES (fenced, own_domain, own_token)
-        ON DUPLICATE KEY UPDATE token = IF(domain = VALUES(domain) AND token < VALUES(token), VALUES(token), token);
+        ON DUPLICATE KEY UPDATE token = IF(CAST(domain AS BINARY) = CAST(VALUES(domain) AS BINARY)
+            AND token < VALUES(token), VALUES(token), token);
     SELECT domain, token INTO seen_domain, seen_token FROM lockctl_mark WHERE resource = fenced FOR UPDATE;
-    IF seen_domain <> own_domain THEN
+    IF CAST(seen_domain AS BINARY) <> CAST(own_domain AS BINARY) THEN
         SET refusal = LEFT(CONCAT(LEFT(fenced, 60), ' refuses token ', own_token,
             ': its mark is of another domain, ', seen_domain), 128);
         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = refusal;
@@ -68,9 +71,11 @@ DELIMITER ;
 --     START TRANSACTION;
 --     INSERT INTO lockctl_mark (resource, domain, token)
 --     VALUES ('<resource>', @lockctl_domain, CAST(@lockctl_token AS SIGNED))
---     ON DUPLICATE KEY UPDATE token = IF(domain = VALUES(domain) AND token < VALUES(token), VALUES(token), token);
+--     ON DUPLICATE KEY UPDATE token = IF(CAST(domain AS BINARY) = CAST(VALUES(domain) AS BINARY)
+--         AND token < VALUES(token), VALUES(token), token);
 --     SELECT token FROM lockctl_mark
---     WHERE resource = '<resource>' AND domain = @lockctl_domain AND token = CAST(@lockctl_token AS SIGNED) FOR UPDATE;
+--     WHERE resource = '<resource>' AND token = CAST(@lockctl_token AS SIGNED)
+--         AND CAST(domain AS BINARY) = CAST(CONVERT(@lockctl_domain USING utf8mb4) AS BINARY) FOR UPDATE;
 --     COMMIT;
 
 -- 3. A row that has its mark in columns of its own: for work that is one row. First before the row is read, then with
@@ -79,8 +84,9 @@ DELIMITER ;
 --     ALTER TABLE stock ADD COLUMN fence_domain VARCHAR(300) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
 --         ADD COLUMN fence_token BIGINT;
 --     UPDATE stock SET fence_domain = @lockctl_domain, fence_token = CAST(@lockctl_token AS SIGNED)
---     WHERE id = 1 AND (fence_token IS NULL
---         OR (fence_domain = @lockctl_domain AND fence_token <= CAST(@lockctl_token AS SIGNED)));
+--     WHERE id = 1 AND (fence_token IS NULL OR (fence_token <= CAST(@lockctl_token AS SIGNED)
+--         AND CAST(fence_domain AS BINARY) = CAST(CONVERT(@lockctl_domain USING utf8mb4) AS BINARY)));
 --     UPDATE stock SET amount = amount - 1
---     WHERE id = 1 AND fence_domain = @lockctl_domain AND fence_token = CAST(@lockctl_token AS SIGNED);
+--     WHERE id = 1 AND fence_token = CAST(@lockctl_token AS SIGNED)
+--         AND CAST(fence_domain AS BINARY) = CAST(CONVERT(@lockctl_domain USING utf8mb4) AS BINARY);
 """
