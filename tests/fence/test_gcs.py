@@ -76,7 +76,12 @@ class TestGcs(VersionedContract):
     def test_what_belongs_to_an_object_stays_and_says_which_token_wrote_it(
         self, harness: GcsHarness, client: Client
     ) -> None:
-        what = {"contentType": "application/json", "cacheControl": "no-cache", "contentLanguage": "de"}
+        what = {
+            "contentType": "application/json",
+            "cacheControl": "no-cache",
+            "contentLanguage": "de",
+            "customTime": "2026-10-21T07:28:00Z",
+        }
         harness.place("stock", b"{}", metadata={"owner": "Bj\N{LATIN SMALL LETTER O WITH DIAERESIS}rn"}, **what)
         for token in (33, 34):
             write(client, token, b"[]")

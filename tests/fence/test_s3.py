@@ -96,8 +96,11 @@ class TestS3(ObjectContract):
             "CacheControl": "no-cache",
             "ContentLanguage": "de",
             "StorageClass": "STANDARD_IA",
+            "WebsiteRedirectLocation": "/elsewhere",
+            "ExpiresString": "Wed, 21 Oct 2026 07:28:00 GMT",
         }
-        harness.peer.put_object(Bucket=harness.bucket, Key="stock", Body=b"{}", Metadata={"owner": "me"}, **what)
+        sent = {name.removesuffix("String"): text for name, text in what.items()}
+        harness.peer.put_object(Bucket=harness.bucket, Key="stock", Body=b"{}", Metadata={"owner": "me"}, **sent)
         for token in (33, 34):
             write(client, token, b"[]")
         found = harness.peer.head_object(Bucket=harness.bucket, Key="stock")

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 
 NEEDED = f"storage.objects.get, .create and .delete, for the object and OBJECT{SUFFIX}*"
 MARK = "lockctl-fence"  # the metadata under which the data say which token wrote them
-KEPT = ("cacheControl", "contentDisposition", "contentEncoding", "contentLanguage", "contentType", "storageClass")
+KEPT = (
+    "cacheControl",
+    "contentDisposition",
+    "contentEncoding",
+    "contentLanguage",
+    "contentType",
+    "customTime",
+    "storageClass",
+)
 NEVER = "1"  # a generation that no object has: they are made of the time
 
 

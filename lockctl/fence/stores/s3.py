@@ -20,7 +20,9 @@ KEPT = (
     "content-encoding",
     "content-language",
     "content-type",
+    "expires",
     "x-amz-storage-class",
+    "x-amz-website-redirect-location",
 )
 FIELDS = Fields("x-amz-meta-", "x-amz-meta-lockctl-fence", {name: name for name in KEPT}, {})
 
