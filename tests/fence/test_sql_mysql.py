@@ -14,6 +14,7 @@ from tests.fence.contract import LIMIT, OTHER, Client, mark
 from tests.fence.databases import MysqlHarness
 from tests.fence.printed import NAME, STOCK, examples, starting
 from tests.jobs import eventually
+from tests.servers import programs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +23,17 @@ if TYPE_CHECKING:
     from tests.servers.mariadb import MariaDb
 
 PADDED = mark(1).domain + " "  # as a text, the same to MySQL
+
+HARD = "file:h:/o'brien's \\ \"$(x)\" \N{SNOWMAN} "  # to quote for SQL and for a shell
+
+
+def printed_init(shown: Mark) -> str:
+    """The option of the client that is printed, as a shell makes it."""
+    lines = [line.removeprefix("--   ") for line in sql.text("mysql").splitlines()]
+    recipe = [line for line in lines if line.startswith(("hex=", "mariadb "))]
+    assert len(recipe) == 2
+    script = "\n".join(['mariadb() { printf %s "$1"; }', *recipe])
+    return programs.run(["sh", "-c", script], LOCKCTL_TOKEN=str(shown.token), LOCKCTL_TOKEN_DOMAIN=shown.domain)
 
 
 class Program:
@@ -74,17 +86,16 @@ def fence_table(program: Program) -> None:
 
 def test_mysql_runs_all_that_is_printed(program: Program) -> None:
     harness = program.harness
-    init = f"SET @lockctl_token = '33', @lockctl_domain = '{mark(33).domain}'"  # as the printed command line says
-    printed = harness.server.client(
-        [f"--init-command={init}"], database=harness.database, text="".join(examples(sql.text("mysql", NAME)))
-    )
+    shown = mark(33, HARD)
+    init = printed_init(shown)
+    printed = harness.server.client([init], database=harness.database, text="".join(examples(sql.text("mysql", NAME))))
     assert printed.splitlines() == ["33"]
     assert program.amount() == "9"
     with contextlib.closing(program.connect(None)) as connection, connection.cursor() as cursor:
         cursor.execute("select * from lockctl_mark")
-        assert cursor.fetchall() == ((NAME, mark(33).domain, 33),)
+        assert cursor.fetchall() == ((NAME, HARD, 33),)
         cursor.execute("select fence_domain, fence_token from stock")
-        assert cursor.fetchall() == ((mark(33).domain, 33),)
+        assert cursor.fetchall() == ((HARD, 33),)
 
 
 @pytest.mark.parametrize("charset", ["utf8mb4", "latin1"])

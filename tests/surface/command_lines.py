@@ -57,6 +57,9 @@ def calls_in_line(line: str) -> Iterator[list[str]]:
         else:
             simple[-1].append(token)
     for words in simple:
+        if words[:1] == ["ssh"]:  # another shell reads its words again, joined
+            yield from calls_in_line(" ".join(words[2:]))
+            continue
         number = next((number for number, word in enumerate(words) if is_lockctl(word)), None)
         if number is not None:
             yield words[number + 1 :]

@@ -36,7 +36,8 @@ PROGRAMS = (
     *("nightly", "sync-all", "report", "install", "update", "compute", "write-stock"),
     *("deploy.sh", "encode.sh", "backup.sh", "report.sh", "nightly.sh", "mail-all", "update-stock", "pg_dump", "rsync"),
 )
-SSH = '#!/bin/sh\nshift\nexec "$@"\n'
+SSH = '#!/bin/sh\nshift\nexec sh -c "$*"\n'  # the words are joined, and a shell reads the result
+DOMAIN = "file:of:/this test's; touch injected; $(touch injected)"  # from a lock directory whose name has all that
 
 
 def of_readme() -> Iterator[str]:
@@ -91,7 +92,7 @@ def typed(lockctl: Lockctl, place: Path, need_tool: Callable[[str], str]) -> Cal
     need_tool("sqlite3")
     path = f"{Path(lockctl.command).parent}:{place}:{os.environ['PATH']}"
     variables = {"PATH": path, "HOME": str(place), "LOCKCTL_HANDLE": "deploy.lock", "RUNNER_TEMP": str(place)}
-    variables |= {"t": "7", "d": "of-this-test", "DOMAIN": "of-this-test"}
+    variables |= {"DOMAIN": DOMAIN}
     environment = lockctl.environment({**variables, "XDG_CONFIG_HOME": str(place)})
     del environment["LOCKCTL_BACKEND"]
 
@@ -115,6 +116,7 @@ def typed(lockctl: Lockctl, place: Path, need_tool: Callable[[str], str]) -> Cal
             check=False,
         )
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        assert not (place / "injected").exists(), line
 
     return type_
 
@@ -135,7 +137,7 @@ def test_an_example_works_as_it_is_typed(line: str, typed: Callable[..., None]) 
         line = line.partition("|")[0]
     for first in before(line):
         typed(first)
-    token = {"LOCKCTL_TOKEN": "7", "LOCKCTL_TOKEN_DOMAIN": "of-this-test"} if "lockctl fence" in line else {}
+    token = {"LOCKCTL_TOKEN": "7", "LOCKCTL_TOKEN_DOMAIN": DOMAIN} if "lockctl fence" in line else {}
     typed(line, **token)
 
 

@@ -44,8 +44,9 @@ NEVER = 1e9  # seconds to the deadline, about 30 years: a mark that is held does
             "Nobody with another token changes the repository meanwhile."
         ),
         (
-            'ssh store lockctl fence exec --token "$LOCKCTL_TOKEN" --domain "$LOCKCTL_TOKEN_DOMAIN"'
-            " /srv/repository -- ./install"
+            # not as words: ssh joins them, and the shell there would read what is in the domain
+            'printf \'%s\\n\' "$LOCKCTL_TOKEN" "$LOCKCTL_TOKEN_DOMAIN" | ssh store \'IFS= read -r t; IFS= read -r d;'
+            ' lockctl fence exec --token "$t" --domain "$d" /srv/repository -- ./install\''
         ): "The same on the host that has the resource.",
     },
     context_settings={"allow_interspersed_args": False},

@@ -52,8 +52,10 @@ END//
 DELIMITER ;
 
 -- 1. A program whose statements cannot be changed. The triggers refuse it without a current token, which its
--- connection must bring: as the init command of its driver, or of the client:
---   mariadb --init-command="SET @lockctl_token = '$LOCKCTL_TOKEN', @lockctl_domain = '$LOCKCTL_TOKEN_DOMAIN'"
+-- connection must bring: as the init command of its driver, or of the client (with the domain in hexadecimal digits, as
+-- the name of a lock directory in it may have quotes and backslashes):
+--   hex=$(printf %s "$LOCKCTL_TOKEN_DOMAIN" | od -An -v -tx1 | tr -dc 0-9a-f)
+--   mariadb --init-command="SET @lockctl_token = '$LOCKCTL_TOKEN', @lockctl_domain = _utf8mb4 X'$hex'"
 -- The variable init_connect of the server cannot bring it: it is the same for all, and a token is one holder's.
 -- TRUNCATE, and what a foreign key deletes or updates by CASCADE, passes no trigger of MySQL.
 -- A temporary table hides the table of the same name from a session, also in what this session's triggers call: whoever
