@@ -141,6 +141,20 @@ def test_an_example_works_as_it_is_typed(line: str, typed: Callable[..., None]) 
     typed(line, **token)
 
 
+def test_a_later_step_of_github_actions_can_check_its_token(
+    typed: Callable[..., None], place: Path, need_tool: Callable[[str], str]
+) -> None:
+    need_tool("jq")
+    page = (ROOT / "man/text/lockctl-acquire.1.txt").read_text(encoding="utf-8")
+    (block,) = [block for block in page.split("\n\n") if "GITHUB_ENV" in block]
+    file = place / "github_env"
+    for line in block.splitlines():
+        typed(line.strip(), GITHUB_ENV=str(file))
+    variables = dict(line.split("=", 1) for line in file.read_text().splitlines())
+    typed("lockctl fence check /srv/stock.json", **variables)
+    assert (place / "stock.json.fence").exists()
+
+
 def test_every_example_is_run_somewhere() -> None:
     assert len(lines()) > 75
     assert [place for place in ELSEWHERE.values() if not (ROOT / "tests" / place).exists()] == []
