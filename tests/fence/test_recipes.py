@@ -1,8 +1,11 @@
-"""What lockctl-fencing(7) tells people to put into their databases does what it says, as it stands there."""
+"""What lockctl-fencing(7) tells people to do with their data does what it says, as it stands there."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import subprocess
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +14,16 @@ import psycopg2.extensions
 import pytest
 import redis
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from lockctl.model import Revocation
+from lockctl.registry import open_backend
+from lockctl.url import parse_url
+from tests.contract.harness import LIMIT, claim, take
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lockctl.model import Claim
+    from tests.servers.consul import Consul
     from tests.servers.postgres import Postgres
     from tests.servers.redis import Redis
 
@@ -99,3 +109,47 @@ def test_the_script_for_redis_refuses_old_tokens_and_other_domains(redis_server:
     assert not accepted("d", 2**63 - 2)
     client.delete(data, mark)
     client.close()
+
+
+def test_the_transaction_of_consul_refuses_who_is_not_the_holder_any_more(
+    consul_server: Consul, need_tool: Callable[[str], str], tmp_path: Path
+) -> None:
+    for tool in ("curl", "jq"):
+        need_tool(tool)
+    asking, beginning, writing = example("key=lockctl/").partition("test ")
+    name, at = f"recipe-{os.urandom(4).hex()}", f"http://{consul_server.address}"
+
+    def run(script: str, holder: Claim, data: str, session: str = "") -> tuple[bool, str]:
+        (tmp_path / "new").write_text(data)
+        variables = {"LOCKCTL_OWNER": holder.owner, "LOCKCTL_LOCK": name, "CONSUL_HTTP_ADDR": at, "session": session}
+        variables["key"] = f"lockctl/{name}/.lock"
+        done = subprocess.run(
+            ["sh", "-c", script], cwd=tmp_path, env=os.environ | variables, capture_output=True, text=True, check=False
+        )
+        return done.returncode == 0, done.stdout
+
+    def stored() -> str:
+        return subprocess.run(
+            ["curl", "-sf", f"{at}/v1/kv/stock?raw"], capture_output=True, text=True, check=True
+        ).stdout
+
+    whole = asking + beginning + writing
+    with contextlib.closing(open_backend(parse_url(f"consul://{consul_server.address}"))) as locks:
+        older, newer = claim(name, ttl=20.0), claim(name, ttl=20.0)
+        take(locks, older)
+        assert run(whole, older, "by the older")[0]
+        assert not run(whole, newer, "by one who waits")[0]
+        _, session = run(f'{asking} printf %s "$session"', older, "")
+        assert session
+        (holder,) = locks.inspect(name, timeout=LIMIT).holders
+        assert locks.revoke(name, holder, Revocation(True, "ops", "a test"), timeout=LIMIT)
+        assert not run(whole, older, "when nobody holds it")[0]
+        granted = take(locks, newer)
+        assert stored() == "by the older"
+        assert not run(whole, older, "late")[0]
+        assert not run(beginning + writing, older, "late", session)[0]  # paused in between
+        assert stored() == "by the older"
+        assert run(whole, newer, "by the newer")[0]
+        assert stored() == "by the newer"
+        locks.release(granted, timeout=LIMIT)
+    subprocess.run(["curl", "-sf", "-X", "DELETE", f"{at}/v1/kv/stock"], capture_output=True, check=True)
