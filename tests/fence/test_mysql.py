@@ -19,6 +19,7 @@ from tests.servers.replay import listening
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.servers.certificates import Certificates
 
@@ -134,6 +135,21 @@ def test_a_wrong_password_is_said_to_be_and_not_shown(harness: MysqlHarness) -> 
         location.store.current("stock", timeout=LIMIT)
     assert "sesame" not in str(told.value)
     assert "sesame" not in repr(from_url(parse_url(url)))
+
+
+def test_a_password_is_read_again_for_each_later_connection(
+    harness: MysqlHarness, client: Client, tmp_path: Path
+) -> None:
+    client.advance(mark(33))
+    file = tmp_path / "secret"
+    file.write_text("another")
+    url = harness.url(f"?password_file={file}").replace(f":{harness.server.password}@", "@")
+    store = locate("stock", url).store
+    with pytest.raises(ConfigError, match="Access denied"):
+        store.current(client.resource, timeout=LIMIT)
+    file.write_text(harness.server.password)
+    assert store.current(client.resource, timeout=LIMIT) == mark(33)
+    store.close()
 
 
 def test_a_server_that_is_read_only_is_said_to_be(harness: MysqlHarness, client: Client) -> None:

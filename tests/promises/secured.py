@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tests.servers.consul import Consul
 from tests.servers.etcd import Etcd
 from tests.servers.mariadb import MariaDb
+from tests.servers.nats import Nats
 from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis, RedisSentinel
 from tests.servers.zookeeper import ZooKeeper
@@ -113,4 +114,14 @@ def mysql(start: Start, certificates: Certificates) -> Secured:
     return Secured(f"mysql://LOGIN{server.address}/{server.database}?PARAMETERS", login, of_the_system="tls=yes")
 
 
-SECURED = {made.__name__: made for made in (redis, redlock, sentinels, etcd, consul, zookeeper, postgresql, mysql)}
+def nats(start: Start, certificates: Certificates) -> Secured:
+    user = f'{{ user: ops, password: "{SECRET}" }}'
+    let_in = {"login": f"ops:{SECRET}@", "query": f"ca={certificates.ca}"}
+    server = start(Nats, tls=certificates, settings=f"authorization {{ users: [{user}] }}", **let_in)
+    login = Login("ops", SECRET, "the user has no password", "does not accept the login")
+    return Secured(f"nats://LOGIN{server.address}/locks?PARAMETERS", login)
+
+
+SECURED = {
+    made.__name__: made for made in (redis, redlock, sentinels, etcd, consul, zookeeper, postgresql, mysql, nats)
+}

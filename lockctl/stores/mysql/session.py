@@ -12,6 +12,7 @@ import sys
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
 from lockctl.stores.mysql.address import Address, open_stream, tls_of
+from lockctl.wire.deadline import password_now
 from lockctl.wire.stream import LARGEST_ANSWER, TooLarge
 
 TYPE_CHECKING = False
@@ -68,7 +69,8 @@ class Session:
         self.written = 0  # rows that the last statement has changed
         self.locks: set[str] = set()  # names of the locks by GET_LOCK that it has asked for
         deadline.check(self.where)
-        self._connection = self._translated(_connected, address, deadline, self.where)
+        password = password_now(address.password, deadline)
+        self._connection = self._translated(_connected, address, password, deadline, self.where)
         try:
             for statement in USUAL:
                 self.ask(statement, deadline)
@@ -216,13 +218,13 @@ def _last_words(where: str, stream: Any) -> ConfigError | None:
     return None
 
 
-def _connected(address: Address, deadline: Deadline, where: str) -> Any:
+def _connected(address: Address, password: str | None, deadline: Deadline, where: str) -> Any:
     driver()
     connection = _bounded(where)
     limit = deadline.left() + LATE
     settings: dict[str, Any] = {
         "user": address.user,
-        "password": (address.password or "").encode(),
+        "password": (password or "").encode(),
         "database": address.database,
         "charset": "utf8mb4",
         "connect_timeout": max(0.05, deadline.left()),

@@ -105,7 +105,9 @@ def test_no_credentials_and_no_region_are_a_matter_for_a_person(lockctl: Lockctl
         assert said in done.stderr
 
 
-def test_the_policy_of_the_manual_is_enough(lockctl: Lockctl, start_server: Callable[..., Any], opened: Open) -> None:
+def test_the_policy_of_the_manual_is_enough(
+    lockctl: Lockctl, start_server: Callable[..., Any], opened: Open, tmp_path: Any
+) -> None:
     text = (ROOT / "man/text/lockctl-backends.7.txt").read_text().partition("# DYNAMODB")[2]
     policy = text.partition("    {")[2].partition("}]}")[0]
     written = json.loads("{" + policy + "}]}")
@@ -131,3 +133,12 @@ def test_the_policy_of_the_manual_is_enough(lockctl: Lockctl, start_server: Call
     wrong = enough.replace("@", "x@")
     with pytest.raises(ConfigError, match="credentials are not"):
         opened(wrong).inspect("nightly", timeout=LIMIT)
+    login, _, place = enough.partition("@")
+    access, _, secret = login.rpartition(":")
+    file = tmp_path / "secret"
+    file.write_text("another")
+    client = opened(f"{access}@{place}&password_file={file}")
+    with pytest.raises(ConfigError, match="credentials are not"):
+        client.inspect("nightly", timeout=LIMIT)
+    file.write_text(secret.replace("%2F", "/"))
+    assert client.inspect("nightly", timeout=LIMIT).state == "free", "the file is read again"

@@ -10,11 +10,14 @@ import pytest
 
 from lockctl.errors import ConfigError
 from lockctl.wire.http import quoted
+from tests.contract.harness import LIMIT
 from tests.promises.rights import use_objects
 from tests.servers.moto import Moto
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from lockctl.backend import Backend
 
 BUCKET = "my-bucket"  # as in the manual
 OTHER = ["s3:GetBucketLocation"]  # a statement must allow something
@@ -58,3 +61,20 @@ def test_the_policy_of_the_manual_is_enough_and_all_of_it_is_needed(
             use_objects(url)
     with pytest.raises(ConfigError, match="needed are"):
         use_objects(urls[0].replace("/locks", "/elsewhere"))
+
+
+def test_a_secret_key_in_a_file_is_read_again_once_it_was_refused(
+    start_server: Callable[..., Any], opened: Callable[[str], Backend], tmp_path: Path
+) -> None:
+    server: Moto = start_server(Moto, verified_after=4)
+    server.client().create_bucket(Bucket=BUCKET)
+    iam = server.client("iam")
+    iam.create_user(UserName="ops")
+    iam.put_user_policy(UserName="ops", PolicyName="locks", PolicyDocument=json.dumps(policy_of_the_manual()))
+    key, file = iam.create_access_key(UserName="ops")["AccessKey"], tmp_path / "secret"
+    file.write_text("another")
+    client = opened(f"s3://{key['AccessKeyId']}@{BUCKET}/locks?endpoint={server.url}&password_file={file}")
+    with pytest.raises(ConfigError, match="not, or no longer, valid"):
+        client.inspect("nightly", timeout=LIMIT)
+    file.write_text(key["SecretAccessKey"])
+    assert client.inspect("nightly", timeout=LIMIT).state == "free"
