@@ -187,6 +187,7 @@ class Bucket:
         except told.RefreshError as failure:
             if getattr(failure, "retryable", False):
                 raise BackendUnavailable(f"{self.where}: no token can be had now") from None
+            self._credentials = None  # as in :meth:`ask`
             raise ConfigError(f"{self.where}: the credentials are not, or no longer, valid: log in again") from None
         except told.GoogleAuthError as failure:
             kind = type(failure).__name__

@@ -11,6 +11,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from google.auth import jwt
+from google.auth.exceptions import GoogleAuthError
 
 from lockctl import clock
 from lockctl.errors import BackendUnavailable, ConfigError
@@ -43,6 +44,15 @@ class Google:
     """Servers that give tokens, and one that lets in who has the last of them."""
 
     def __init__(self, storage: str) -> None:
+        self.make_key()
+        self.given = 0  # tokens
+        self.lives = 3599  # seconds of a token
+        self.trouble: Answer | None = None  # what who wants a token gets instead
+        self.storage = HttpProxy(storage, self.let_in)
+        self.tokens = HttpProxy(NOWHERE, self.give)
+
+    def make_key(self) -> None:
+        """The one before is of no more use."""
         made = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         self.key = made.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -50,11 +60,6 @@ class Google:
         self.public = made.public_key().public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
-        self.given = 0  # tokens
-        self.lives = 3599  # seconds of a token
-        self.trouble: Answer | None = None  # what who wants a token gets instead
-        self.storage = HttpProxy(storage, self.let_in)
-        self.tokens = HttpProxy(NOWHERE, self.give)
 
     def let_in(self, request: Request) -> Answer | None:
         """Refuse a request that has not the last token."""
@@ -69,7 +74,10 @@ class Google:
         path = request.path.partition("?")[0].rstrip("/")
         if path == "/token":
             form = dict(urllib.parse.parse_qsl(request.body.decode()))
-            signed = jwt.decode(form["assertion"], certs=self.public, audience=AUDIENCE)
+            try:
+                signed = jwt.decode(form["assertion"], certs=self.public, audience=AUDIENCE)
+            except (ValueError, GoogleAuthError):
+                return said(400, {"error": "invalid_grant", "error_description": "Invalid JWT Signature."})
             assert (signed["iss"], signed["scope"]) == (ROBOT, SCOPE)
             return said(200, self.next_token())
         assert request.method == "GET"
@@ -158,6 +166,20 @@ def test_a_token_is_used_to_its_end_while_there_is_no_other(
     monkeypatch.setattr(clock, "wall", lambda: now + google.lives + 60)
     with pytest.raises(BackendUnavailable, match="the credentials are not, or no longer, valid"):
         client.renew(grant, timeout=LIMIT)
+
+
+def test_a_key_that_is_exchanged_is_read_again_when_the_last_token_has_ended(
+    google: Google, key: Path, connect: Callable[..., Backend]
+) -> None:
+    """The old one, of which nothing more is had, is not tried for ever."""
+    google.lives = 0
+    client = connect(f"&credentials={key}")
+    grant = take(client, claim())
+    google.make_key()
+    with pytest.raises(BackendUnavailable, match="the credentials are not, or no longer, valid"):
+        client.renew(grant, timeout=LIMIT)
+    google.write_key(key)
+    assert client.renew(grant, timeout=LIMIT).token == grant.token
 
 
 def test_the_metadata_server_of_an_instance_gives_tokens(google: Google, lockctl: Lockctl, tmp_path: Path) -> None:
