@@ -107,6 +107,7 @@ class Chain:
         except (told.HTTPClientError, told.ConnectionError, told.MetadataRetrievalError) as failure:
             raise BackendUnavailable(f"{where}: the credentials cannot be had now ({type(failure).__name__})") from None
         except (told.BotoCoreError, told.ClientError) as failure:
+            self._found = None  # it would ask with the same keys for ever, which may have been exchanged
             kind = type(failure).__name__
             raise ConfigError(
                 f"{where}: the credentials cannot be had ({kind}): log in again, or `aws configure`"

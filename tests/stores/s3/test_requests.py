@@ -15,17 +15,29 @@ from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.wire.aws import Keys, signed
 from lockctl.wire.http import quoted
 from tests.contract.harness import LIMIT, claim, take
-from tests.servers.http_proxy import without_conditions
+from tests.servers.http_proxy import HttpProxy, without_conditions
 from tests.stores.test_refusals import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from lockctl.backend import Backend
-    from tests.servers.http_proxy import Answer, HttpProxy, Request
+    from tests.servers.http_proxy import Answer, Request
 
 SECRET = "wJalrXUtnFEMI0K7MDENG/bPxRfiCYEXAMPLEKEY"
 NOON = 1_790_000_000
+# what STS says to AssumeRole
+ROLE = "arn:aws:iam::123456789012:role/job"
+ASSUMED = (
+    '<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult><Credentials>'
+    "<AccessKeyId>ASIA</AccessKeyId><SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken>"
+    "<Expiration>{ends}</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>"
+)
+NOT_KNOWN = (
+    '<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><Error><Type>Sender</Type>'
+    "<Code>InvalidClientTokenId</Code><Message>The security token is invalid.</Message></Error></ErrorResponse>"
+)
 
 
 @pytest.fixture
@@ -93,6 +105,39 @@ def test_credentials_that_end_leave_the_lock_in_doubt_and_are_looked_for_anew(
         client.try_acquire(claim("other"), timeout=LIMIT)
     file.write_text(f"[default]\naws_access_key_id = AKIANEXT\naws_secret_access_key = {SECRET}\n")
     assert client.renew(grant, timeout=LIMIT).token == grant.token
+
+
+def test_the_keys_with_which_a_role_is_assumed_are_read_again_when_they_are_refused(
+    connect: Callable[..., Backend], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    known = {"AKIAFIRST"}
+    keys, config = tmp_path / "credentials", tmp_path / "config"
+
+    def exchange(key: str) -> None:
+        keys.write_text(f"[source]\naws_access_key_id = {key}\naws_secret_access_key = {SECRET}\n")
+
+    def assume(request: Request) -> Answer:
+        access = request.headers["authorization"].partition("Credential=")[2].partition("/")[0]
+        status, form = (200, ASSUMED) if access in known else (403, NOT_KNOWN)
+        ends = dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=60)  # so soon that each request asks for others
+        return status, [("Content-Type", "text/xml")], form.format(ends=f"{ends:%Y-%m-%dT%H:%M:%SZ}").encode()
+
+    with HttpProxy("127.0.0.1:1", assume) as service:
+        exchange("AKIAFIRST")
+        config.write_text(f"[default]\nrole_arn = {ROLE}\nsource_profile = source\nregion = us-east-1\n")
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(keys))
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", service.url)
+        client = connect("")
+        grant = take(client, claim())
+        known.clear()
+        with pytest.raises(BackendUnavailable, match="the credentials cannot be had"):
+            client.renew(grant, timeout=LIMIT)
+        known.add("AKIANEXT")
+        exchange("AKIANEXT")
+        assert client.renew(grant, timeout=LIMIT).token == grant.token
 
 
 def test_without_credentials_a_person_is_told(connect: Callable[..., Backend], monkeypatch: pytest.MonkeyPatch) -> None:
