@@ -10,7 +10,7 @@ from tests.servers import programs
 if TYPE_CHECKING:
     from pathlib import Path
 
-DAYS = "30"  # a leftover is worth nothing soon
+DAYS = 30  # a leftover is worth nothing soon
 BOTH = "extendedKeyUsage=serverAuth,clientAuth"  # the gateway of etcd is a client with the certificate of the server
 HERE = "subjectAltName=IP:127.0.0.1,IP:::1,DNS:localhost"
 
@@ -34,6 +34,9 @@ class Certificates:
         self.client_cert, self.client_key = self._make(
             "client", "/CN=lockctl", "extendedKeyUsage=clientAuth", signer="ca"
         )
+        self.next_cert, self.next_key = self._make(
+            "next", "/CN=lockctl", "extendedKeyUsage=clientAuth", signer="ca", days=2 * DAYS
+        )
         self.locked_key = self._lock(self.client_key)
         self.nameless_cert, self.nameless_key = self._make(
             "nameless", "/O=lockctl", "extendedKeyUsage=clientAuth", signer="ca"
@@ -41,7 +44,9 @@ class Certificates:
         self.other_ca, self._other_key = self._make("other_ca", "/CN=strangers", "basicConstraints=critical,CA:TRUE")
         self.other_cert, self.other_key = self._make("other", "/O=strangers", HERE, BOTH, signer="other_ca")
 
-    def _make(self, name: str, subject: str, *extensions: str, signer: str | None = None) -> tuple[str, str]:
+    def _make(
+        self, name: str, subject: str, *extensions: str, signer: str | None = None, days: int = DAYS
+    ) -> tuple[str, str]:
         certificate, key = self._directory / f"{name}.pem", self._directory / f"{name}.key"
         words = [
             self._openssl,
@@ -50,7 +55,7 @@ class Certificates:
             "-config",
             str(self._directory / "openssl.cnf"),
             "-days",
-            DAYS,
+            str(days),
             "-nodes",
         ]
         words += ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-subj", subject]

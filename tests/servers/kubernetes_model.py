@@ -2,7 +2,8 @@
 
 It compares and writes in one step and keeps objects in SQLite. Versions never come again; a list has ``limit`` and
 ``continue``, a watch begins after a version and answers 410 where that is too old; users have tokens or certificates
-and verbs. ``/-clock-/SECONDS`` puts its ``Date`` forward.
+and verbs. A certificate is looked at again in each request of a connection: it may have ended. ``/-clock-/SECONDS``
+puts its clock forward.
 """
 
 from __future__ import annotations
@@ -159,7 +160,10 @@ class Handler(BaseHTTPRequestHandler):
             if token not in CONFIG["tokens"]:
                 raise Problem(401, "Unauthorized")
             return str(CONFIG["tokens"][token])
-        if isinstance(self.connection, ssl.SSLSocket) and self.connection.getpeercert():
+        shown: Any = self.connection.getpeercert() if isinstance(self.connection, ssl.SSLSocket) else None
+        if shown:
+            if ssl.cert_time_to_seconds(shown["notAfter"]) < time.time() + STATE["ahead"]:
+                raise Problem(401, "Unauthorized")
             return "certificate"
         if not CONFIG["anonymous"]:
             raise Problem(401, "Unauthorized")

@@ -113,9 +113,12 @@ class Access:
         return issued
 
     def forget(self) -> bool:
-        """Ask for credentials again when they are next needed; whether there may be others."""
+        """Ask for credentials again when they are next needed; whether there may be others.
+
+        The file of a certificate is read for each connection, so others are shown by new connections.
+        """
         self._issued = None
-        return bool(self._user.get("tokenFile") or self._user.get("exec"))
+        return any(self._user.get(name) for name in ("tokenFile", "exec", "client-certificate"))
 
     def _ask(self, plugin: Section, deadline: Deadline) -> Credentials:
         from lockctl.shell import printed_by

@@ -172,6 +172,8 @@ class Leases:
             place = self._access.path + target if whole and self._access else self._target(target)
             answer = clients.request(method, place, deadline, body=data, headers=headers)
             if answer.status == 401 and attempt == 1 and self._access is not None and self._access.forget():
+                clients.retire()  # a certificate is that of its connection, and has an end in each of its requests
+                self._clients = None
                 continue  # there may be others by now
             break
         content = self._content(answer)

@@ -24,6 +24,7 @@ from tests.contract.cells import assert_told_and_not_polling
 from tests.contract.harness import LIMIT, claim, refused, take
 from tests.jobs import alive, eventually
 from tests.promises.rights import check_everything
+from tests.servers.certificates import DAYS
 from tests.servers.kubernetes import NAMESPACE, Kubernetes
 from tests.stores.test_least_rights import recipe
 
@@ -234,6 +235,31 @@ def test_a_certificate_that_lasts_for_seconds_is_used_for_half_of_its_time(
     at += 6.0
     backend.renew(grant, timeout=LIMIT)
     assert issued.count.read_text().startswith("xx")
+
+
+@pytest.mark.parametrize("exchanged", ["before its end", "after its end"])
+def test_a_certificate_whose_file_is_exchanged_is_replaced_although_connections_are_kept(
+    start_server: Callable[..., Any], certificates: Certificates, opened: Open, tmp_path: Path, exchanged: str
+) -> None:
+    server = start_server(Kubernetes, tls=certificates, anonymous=False)
+    cert, key = tmp_path / "client.pem", tmp_path / "client.key"
+
+    def write(new_cert: str, new_key: str) -> None:
+        cert.write_bytes(Path(new_cert).read_bytes())
+        key.write_bytes(Path(new_key).read_bytes())
+
+    write(certificates.client_cert, certificates.client_key)
+    files = {"client-certificate": str(cert), "client-key": str(key)}
+    backend = opened(url(server.config("cert.json", files)))
+    assert backend.inspect("nightly", timeout=LIMIT).state == "free"
+    if exchanged == "before its end":
+        write(certificates.next_cert, certificates.next_key)
+    server.pass_time(DAYS * 86400 + 3600)
+    if exchanged == "after its end":
+        with pytest.raises(ConfigError, match="no longer, valid"):
+            backend.inspect("nightly", timeout=LIMIT)
+        write(certificates.next_cert, certificates.next_key)
+    assert backend.inspect("nightly", timeout=LIMIT).state == "free"
 
 
 @pytest.mark.parametrize(("mode", "owner", "said"), [(0o666, 0, "chmod go-w"), (0o644, 4321, "belongs to user 4321")])
