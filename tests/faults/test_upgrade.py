@@ -19,6 +19,7 @@ from tests.faults.backends import on_backends, on_kinds
 from tests.faults.scene import GRACE
 from tests.faults.waiting import await_waiting
 from tests.jobs import LIMIT, Lockctl, eventually, guard_of
+from tests.run.acquirer import Acquirer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,6 +86,38 @@ def test_who_waits_while_the_program_is_removed_gets_the_lock_and_runs(
     holder.terminate()
     assert (waiter.wait(LIMIT), said.read_text()) == (7, "")
     assert eventually(lambda: lockctl("run", "-l", "nightly", "--", "true").returncode == 0)
+
+
+OTHER_VERSION = "raise SystemExit('another version, which knows nothing of this one')\n"
+
+
+@pytest.mark.parametrize("what", ["removed", "replaced"])
+@pytest.mark.parametrize("backend_name", on_backends("file", "redis"))
+def test_who_waits_to_acquire_while_the_program_is_removed_or_replaced_gets_the_lock(
+    copy: Lockctl, lockctl: Lockctl, tmp_path: Path, what: str
+) -> None:
+    holder = lockctl.start_holding("nightly")
+    acquirer, old = Acquirer(lockctl, lockctl.url), Acquirer(copy, lockctl.url)
+    handle, said = str(tmp_path / "handle"), tmp_path / "said"
+    words = ("acquire", "nightly", "--for", "1m", "--wait", "forever", "--handle", handle)
+    try:
+        with said.open("w") as stderr:
+            waiter = copy.start(*words, env=old.env, stdout=stderr, stderr=stderr)
+        eventually(lambda: json.loads(lockctl("inspect", "nightly", "--json").stdout)["waiters"])
+        if what == "removed":
+            remove(tmp_path)
+        else:
+            for file in (tmp_path / "program").rglob("*.py"):
+                file.write_text(OTHER_VERSION)
+        holder.terminate()
+        assert (waiter.wait(LIMIT), said.read_text()) == (0, "")
+        assert lockctl("run", "-l", "nightly", "--", "true").returncode == 75
+        for verb in (("renew", "--for", "2m"), ("release",)):
+            done = acquirer(*verb, "--handle", handle)
+            assert (done.returncode, done.stderr) == (0, ""), verb
+        assert lockctl("run", "-l", "nightly", "--", "true").returncode == 0
+    finally:
+        acquirer.end()
 
 
 @pytest.mark.parametrize("backend_name", on_kinds())

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lockctl.cli.daemon import carried
 from lockctl.cli.daemon.command import BOUND_ENDED, Task
 from lockctl.cli.daemon.remains import reason
 from tests.jobs import LIMIT, alive, eventually, guard_of
@@ -80,15 +81,20 @@ def test_the_end_of_a_daemon_of_an_older_version_is_told_as_before() -> None:
     assert reason(report) == "the process that it was bound to (--bind-pid) had ended"
 
 
+@pytest.mark.parametrize("python", ["that of the daemon", "another, which has come in its place"])
 def test_a_process_that_ended_before_the_daemon_looked_is_not_mistaken_for_another_of_its_number(
-    acquirer: Acquirer,
+    acquirer: Acquirer, python: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if python != "that of the daemon":
+        monkeypatch.setattr(carried, "MAGIC_NUMBER", b"another")
+        monkeypatch.setattr(carried, "MODULES", "")  # what there is, it could not execute
     own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with subprocess.Popen(["sleep", "60"]) as bound:
         descriptor = os.pidfd_open(bound.pid)
         bound.kill()
     task = Task(str(acquirer.runtime / ("0" * 32)), 60.0, descriptor, other.fileno())
     with own, other:
+        carried.send(own)
         done = subprocess.run(task.words(), pass_fds=[other.fileno(), descriptor], timeout=LIMIT, check=False)
     os.close(descriptor)
     assert done.returncode == BOUND_ENDED

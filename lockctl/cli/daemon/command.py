@@ -2,7 +2,7 @@
 
 It tells `acquire` what was granted, then waits for the end of its time, the end of the process that it is bound
 to, or a word on its socket. It ends, and the daemon gives the lock back, as it does after any command. Started
-by path of the package, with nothing of the site loaded.
+with nothing of the site, and with its own modules as they were when its daemon began, see ``carried.py``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 PROGRAM = (
     "import _signal; _signal.signal(2, _signal.SIG_DFL); "  # SIGINT: no traceback
-    "import sys; sys.path.insert(0, sys.argv[1]); from lockctl.cli.daemon import command; command.main(sys.argv[2:])"
+    "import marshal, os, sys; carried = marshal.loads(os.read(int(sys.argv[-1]), 1 << 20)); exec(carried[0]); "
+    "sys.path.insert(0, sys.argv[1]); from lockctl.cli.daemon import command; command.main(sys.argv[2:])"
 )
 RELEASED, TIME_OVER, BOUND_ENDED, NOT_TAKEN = 0, 10, 11, 12  # exit statuses: why it ended
 ENDS = {
@@ -46,7 +47,7 @@ class Task(Value):
     stem: str  # path of the socket without its suffix
     span: float  # seconds
     bound: int  # descriptor of the process that it is bound to, -1: none
-    link: int  # descriptor of the way back to `acquire`
+    link: int  # descriptor of the way back to `acquire`, on which the code of its modules lies
 
     def words(self) -> tuple[str, ...]:
         """The command that starts its command."""

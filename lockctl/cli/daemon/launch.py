@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from lockctl import kernel
 from lockctl.cli import exit_status
+from lockctl.cli.daemon import carried
 from lockctl.cli.daemon.daemonize import Wanted, become_daemon
 from lockctl.cli.daemon.remains import Remains, reason
 from lockctl.cli.messages import Talk
@@ -40,6 +41,7 @@ def start(order: Wanted, remains: Remains, given: Mapping[str, str | bool], envi
     """Fork the daemon, before this process does anything to its signals."""
     tree.hold_proc()  # refuses here what the daemon would refuse, and could not say
     own, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC)
+    carried.send(own)
     try:
         log = os.open(remains.path(".log"), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
     except OSError as failure:
