@@ -194,14 +194,14 @@ def _checked_name(name: str) -> str:
 def job_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment for the command of ``run`` and of ``fence exec``.
 
-    It is what lockctl was given, without credentials and without what is lockctl's own.
+    It is what lockctl was given, without credentials and without what is lockctl's own. Nor does it name a resource:
+    that belongs to the lock of this run, and the token of a nested one would make it refuse ours.
     """
     environment = given_environment(environ)
-    environment.pop(PASSWORD, None)
-    environment.pop("LOCKCTL_STANDBY", None)
-    for variable in ("LOCKCTL_BACKEND", "LOCKCTL_FENCE"):
-        if "@" in environment.get(variable, ""):
-            del environment[variable]
+    for variable in (PASSWORD, "LOCKCTL_STANDBY", "LOCKCTL_FENCE"):
+        environment.pop(variable, None)
+    if "@" in environment.get("LOCKCTL_BACKEND", ""):
+        del environment["LOCKCTL_BACKEND"]
     return environment
 
 

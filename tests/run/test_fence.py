@@ -183,6 +183,21 @@ def test_it_can_be_a_variable_or_a_key_and_its_password_is_not_for_the_command(l
     assert "s3cret" not in inner
 
 
+def test_a_resource_of_the_environment_is_not_that_of_nested_runs(lockctl, stock):
+    """It belongs to one lock: with the token of another one it would refuse its own holder."""
+    inner = shlex.join([lockctl.command, "run", "-b", lockctl.url, "-l", "inner", "--", "true"])
+    write = shlex.join([lockctl.command, "fence", "write", str(stock)])
+    line = f"env | grep ^LOCKCTL_FENCE=; {inner}; echo new | {write}"
+    done = lockctl("run", "-l", "outer", "--", "sh", "-c", line, env={"LOCKCTL_FENCE": str(stock)})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert stock.read_text() == "new\n"
+
+
+def test_a_resource_of_the_environment_is_not_for_the_command_of_exec(lockctl, stock):
+    done = lockctl("fence", "exec", str(stock), "--", "env", env={**OWN, "LOCKCTL_FENCE": f"{stock}2"})
+    assert (done.returncode, "LOCKCTL_TOKEN=" in done.stdout, "LOCKCTL_FENCE=" in done.stdout) == (0, True, False)
+
+
 def test_it_goes_with_correctness_several_locks_and_once_per(lockctl, stock):
     words = ["run", "-l", "a", "-l", "b", "--guarantee", "correctness", "--once-per", "1h", "--fence", str(stock)]
     done = lockctl(*words, "--", "sh", "-c", 'echo "$LOCKCTL_TOKEN_DOMAIN;$LOCKCTL_TOKEN"')
