@@ -109,7 +109,7 @@ def effective(
     if name in flags:
         return Effective(name, _from_flag(name, flags[name]), setting.flags[-1])
     written = environ.get(setting.variable) if setting.in_config else None
-    if written and not ("LOCKCTL_OWNER" in environ and _is_output(setting.variable, written)):
+    if written and not is_output(setting.variable, environ):
         return Effective(name, _from_variable(name, written), "$" + setting.variable)
     return _from_file(name, file, lock) or _built_in(name)
 
@@ -196,8 +196,11 @@ def default_url(environ: Mapping[str, str]) -> str:
     return "file://" + (state + "/lockctl").replace("%", "%25").replace("?", "%3f")
 
 
-def _is_output(variable: str, written: str) -> bool:
-    """Inside a job these are what the outer run told its command, not what the user asked for."""
+def is_output(variable: str, environ: Mapping[str, str]) -> bool:
+    """Whether, inside a job, it has what the outer run told its command, and not what the user asked for."""
+    written = environ.get(variable)
+    if written is None or "LOCKCTL_OWNER" not in environ:
+        return False
     if variable == "LOCKCTL_TTL":
         return written.replace(".", "", 1).isdigit()
     return variable == "LOCKCTL_BACKEND" and written in SCHEMES

@@ -52,8 +52,9 @@ class _Outer:
     def _add(self, environ: Mapping[str, str]) -> None:
         if "LOCKCTL_OWNER" in environ:
             self.owners.add(environ["LOCKCTL_OWNER"])
+            # also where there are several: they may be those of a run around the shell that has acquired this one
             one = f"{environ.get('LOCKCTL_LOCK')}={environ.get('LOCKCTL_TOKEN')}"
-            for pair in environ.get("LOCKCTL_TOKENS", one).split():
+            for pair in (one, *environ.get("LOCKCTL_TOKENS", "").split()):
                 name, _, token = pair.rpartition("=")
                 self.tokens.setdefault(name, set()).add(token)
 

@@ -204,6 +204,34 @@ def test_eval_gives_the_variables_of_the_job_and_release_takes_the_handle_from_t
     assert (code, "cannot read the handle" in text) == (64, True)
 
 
+def test_eval_in_a_job_leaves_nothing_of_what_the_outer_run_told_of_its_locks(acquirer: Acquirer) -> None:
+    url = f"sqlite://{acquirer.runtime}/locks.db"
+    acquire = f"{shlex.quote(acquirer.lockctl.command)} acquire -b {url} inner --ttl 7s --for 60s --export sh"
+    line = f'eval "$({acquire})"; env | grep ^LOCKCTL_; {shlex.quote(acquirer.lockctl.command)} run -l c -- true'
+    done = acquirer("run", "-l", "b", "-l", "a", "--", "sh", "-c", line)
+    told = dict(each.split("=", 1) for each in done.stdout.splitlines())
+    assert set(told) == {f"LOCKCTL_{name}" for name in (*VARIABLES, "BACKEND", "TTL")}
+    assert (told["LOCKCTL_LOCK"], told["LOCKCTL_BACKEND"], told["LOCKCTL_TTL"]) == ("inner", "sqlite", "7")
+    assert told["LOCKCTL_TOKEN_DOMAIN"].startswith("sqlite:")
+    assert (done.returncode, "runs under a lock of sqlite, and no backend" in done.stderr) == (78, True), done.stderr
+
+
+def test_eval_leaves_the_backend_and_the_lease_that_its_shell_has_for_all_calls(acquirer: Acquirer) -> None:
+    printed = acquirer("acquire", "deploy", "--for", "60s", "--export", "sh", env={"LOCKCTL_TTL": "12s"}).stdout
+    assert "LOCKCTL_BACKEND" not in printed
+    assert "LOCKCTL_TTL" not in printed
+
+
+@pytest.mark.parametrize("outer", [["-l", "a"], ["-l", "b", "-l", "a"]])
+@pytest.mark.parametrize("left", ["", "LOCKCTL_TOKENS='b=1 a=2'"], ids=["", "tokens of others"])
+def test_a_run_after_eval_in_a_job_does_not_wait_for_itself(acquirer: Acquirer, outer: list[str], left: str) -> None:
+    """*left*: what an older version does not unset."""
+    own = f"LOCKCTL_BACKEND={shlex.quote(acquirer.lockctl.url)} {shlex.quote(acquirer.lockctl.command)}"
+    line = f'eval "$({own} acquire inner --for 60s --export sh)"; {left} {own} run -l inner -w 1m -- true'
+    done = acquirer("run", *outer, "--", "sh", "-c", line)
+    assert (done.returncode, "it would wait for itself" in done.stderr) == (64, True), done.stderr
+
+
 @pytest.mark.parametrize(
     "words",
     [

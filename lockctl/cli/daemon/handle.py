@@ -12,6 +12,7 @@ import sys
 
 from lockctl.cli.daemon.remains import ID_LENGTH, LARGEST, Remains, is_own, read_bounded
 from lockctl.cli.files import put
+from lockctl.config import is_output
 from lockctl.errors import ConfigError, LockctlError, UsageError
 from lockctl.names import printable
 from lockctl.value import Value
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 
 ENDING = 5.0  # seconds in which a daemon that has released its lock has ended
 NOT_HELD = "is not held by this handle any more: it was released, or this host was restarted"
-# not the backend and the ttl: in the variables of a shell these are what its owner wants, for later calls too
 EXPORTED = ("name", "token", "token_domain", "owner", "fencing")
+# in the variables of a shell these are what its owner wants, for later calls too, unless an outer run told them
+ALSO_SETTINGS = ("backend", "ttl")
 
 
 class Handle(Value):
@@ -93,11 +95,16 @@ def _is_place(path: str) -> bool:
     return path.startswith("/") and path.endswith(".sock") and named
 
 
-def shell(handle: Handle, path: str) -> str:
-    """Assignments for a POSIX shell, each value quoted as a whole; *path* is where the handle is."""
+def shell(handle: Handle, path: str, environ: Mapping[str, str]) -> str:
+    """Assignments for a POSIX shell, each value quoted as a whole; *path* is where the handle is.
+
+    Nothing is left of what a run around the shell, whose variables *environ* has, told it of its own locks.
+    """
     pairs = {"lock" if name == "name" else name: getattr(handle, name) for name in EXPORTED}
+    pairs |= {name: getattr(handle, name) for name in ALSO_SETTINGS if is_output(f"LOCKCTL_{name.upper()}", environ)}
     pairs["handle"] = path
-    return "".join(f"export LOCKCTL_{name.upper()}={_quoted(content)}\n" for name, content in pairs.items())
+    exports = [f"export LOCKCTL_{name.upper()}={_quoted(content)}\n" for name, content in pairs.items()]
+    return "".join(["unset LOCKCTL_TOKENS\n", *exports])
 
 
 def _quoted(content: object) -> str:

@@ -103,7 +103,7 @@ def _acquire(order: Wanted, given: Mapping[str, str | bool], environ: Mapping[st
     try:
         granted = daemon.await_grant(order)
         if granted is not None:
-            _hand_out(order, _handle(granted, daemon.pid, remains), remains, daemon)
+            _hand_out(order, _handle(granted, daemon.pid, remains), remains, daemon, environ)
             daemon.confirm()
             return exit_status.OK
         status = daemon.status()
@@ -133,7 +133,7 @@ def _handle(granted: Mapping[str, str], pid: int, remains: Remains) -> Handle:
     )
 
 
-def _hand_out(order: Wanted, handle: Handle, remains: Remains, daemon: Daemon) -> None:
+def _hand_out(order: Wanted, handle: Handle, remains: Remains, daemon: Daemon, environ: Mapping[str, str]) -> None:
     """To the file if one was named; to stdout as JSON, or as assignments that name a file."""
     file = order.file
     if file is None and order.for_shell:
@@ -142,7 +142,7 @@ def _hand_out(order: Wanted, handle: Handle, remains: Remains, daemon: Daemon) -
         check_replaceable(file, handle.name, acquired=True)  # another one may have come while we waited
         write(file, document(handle))
     if order.for_shell:
-        _print_all(shell(handle, str(file)), daemon.print_all)
+        _print_all(shell(handle, str(file), environ), daemon.print_all)
     elif file is None:
         _print_all(document(handle) + "\n", daemon.print_all)
 
