@@ -88,7 +88,7 @@ class Request(Value):
             f"LOCKCTL_TOKEN_DOMAIN={grant.domain}",
             f"LOCKCTL_OWNER={grant.claim.owner}",
             f"LOCKCTL_BACKEND={capabilities.scheme}",
-            f"LOCKCTL_TTL={grant.ttl:g}",
+            f"LOCKCTL_TTL={grant.ttl:.15g}",  # with all digits: 1e+06 is no duration
         ]
         if grant.parts:
             tokens = {part.claim.name: part.token for part in grant.parts}

@@ -43,6 +43,12 @@ def test_a_nested_run_without_a_backend_is_refused_where_its_files_would_be_else
     assert "under a lock in another directory" in done.stderr
 
 
+def test_a_nested_run_takes_the_longest_lease_for_what_the_outer_one_tells_its_command(lockctl):
+    inner = f"{lockctl.command} run -b {lockctl.url} -l b -- printenv LOCKCTL_TTL"
+    done = lockctl("run", "-l", "a", "--ttl", "1234567s", "--", "sh", "-c", f"printenv LOCKCTL_TTL; {inner}")
+    assert (done.stdout, done.stderr) == ("1234567\n30\n", "")
+
+
 @pytest.mark.parametrize("limit", range(6, 16))
 def test_a_run_with_too_few_descriptors_leaves_no_lock(lockctl, locks, redis_server, limit):
     url = f"redis://{redis_server.address}/?prefix={os.urandom(4).hex()}:"

@@ -108,7 +108,7 @@ def shell(handle: Handle, path: str, environ: Mapping[str, str]) -> str:
 
 
 def _quoted(content: object) -> str:
-    text = f"{content:g}" if isinstance(content, float) else str(content)
+    text = f"{content:.15g}" if isinstance(content, float) else str(content)
     return "'" + text.replace("'", "'\\''") + "'"
 
 
