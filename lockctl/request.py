@@ -42,6 +42,7 @@ class Request(Value):
     says_holder: bool  # whether it counts who has the lock, when it was refused
     pgoptions: str  # $PGOPTIONS as lockctl was given it
     ends: tuple[tuple[int, str], ...] = ()  # statuses with which the command says that it ended as planned, and why
+    unfenced: bool = False  # whether the user wants no resource, although one may be configured
 
     @property
     def name(self) -> str:
@@ -57,6 +58,7 @@ class Request(Value):
                 ),
                 "--leftover leave lets processes continue without the lock": self.leftover == "leave" and "leftover",
                 "--on-unavailable run starts the command without a lock": self.run_unlocked and "on_unavailable",
+                "--fence none lets the resource accept earlier holders": self.unfenced and "fence",
             }
             for reason, setting in refusals.items():
                 if setting:

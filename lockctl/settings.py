@@ -22,6 +22,7 @@ DURATION, SPAN, WAIT, NUMBER, COUNT, FLAG, CHOICE, TEXT, SIGNAL, NAME, FILE, LAB
 REPEATED = (LABELS, PATTERNS)  # kinds of which there may be several: as text, one on each line
 
 MOST_SLOTS = 1000
+NO_FENCE = "none"  # in place of a resource: the token is registered nowhere, whatever else names one
 PASSWORD = "LOCKCTL_PASSWORD"  # noqa: S105 - the variable's name
 
 
@@ -227,8 +228,9 @@ SETTINGS = (
         FILE,
         "",
         "Register the fencing token at RESOURCE, a path or a URL of lockctl-fence(1), before starting the command: from"
-        " then on it refuses earlier holders. If that fails, nothing runs (69, 77 or 78).",
-        metavar="RESOURCE",
+        " then on it refuses earlier holders. If that fails, nothing runs (69, 77 or 78). none: do not, although a"
+        " resource is configured.",
+        metavar="RESOURCE|none",
     ),
     Setting(
         "label",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockctl import settings as kinds
 from lockctl.durations import format_duration, parse_duration, parse_wait
 from lockctl.names import check_name, is_name, json_string
-from lockctl.settings import MOST_SLOTS, REPEATED, Setting
+from lockctl.settings import MOST_SLOTS, NO_FENCE, REPEATED, Setting
 from lockctl.supervise.signals import NAMES, parse_signal
 
 TYPE_CHECKING = False
@@ -22,7 +22,7 @@ CONTRADICTIONS = (
     ("once_per", "slots", "several holders could run at once in the same period"),
     ("restart", "once_per", "a standby runs its command whenever it acquires the lock"),
     ("fence", "on_unavailable", "without a lock there is no fencing token"),
-    ("fence", "shared", "each reader would make the resource refuse the tokens of earlier readers"),
+    ("fence", "shared", "each reader would make the resource refuse the tokens of earlier ones: give --fence none"),
     ("fence", "slots", "each holder would make the resource refuse the tokens of earlier holders"),
     ("contain", "leftover", "all processes in the pid namespace of a job end with it"),
     ("restart", "on_unavailable", "if the backend is not reachable, two standbys would both run"),
@@ -34,6 +34,7 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "slots": (1,),
     "on_unavailable": ("fail",),
     "contain": ("no",),
+    "fence": (NO_FENCE,),
     "leftover": ("kill", "wait"),
 }
 

@@ -18,6 +18,7 @@ from lockctl.errors import ConfigError, UsageError
 from lockctl.fence.location import locate
 from lockctl.names import derived_name, printable
 from lockctl.settings import BY_NAME, FILE
+from lockctl.settings_values import asks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -86,7 +87,7 @@ def check_effective(
     if settings["log"].content is not None:
         use(settings["log"], log.check_place)
     fence = settings["fence"]
-    if fence.content is not None:
+    if asks("fence", fence.content):
         try:
             locate(fence.content).store.close()
         except UsageError as wrong:
@@ -100,7 +101,7 @@ def _check_paths(given: Mapping[str, str | bool]) -> None:
     for name, content in given.items():
         path = str(content)
         elsewhere = path.startswith("/") or "://" in path or path in log.DAEMONS
-        if BY_NAME[name].kind == FILE and path and not elsewhere:
+        if BY_NAME[name].kind == FILE and asks(name, path) and not elsewhere:
             flag = BY_NAME[name].flags[-1]
             raise UsageError(f"{flag}: {printable(path)}: cron looks for it in another directory: give the whole path")
 

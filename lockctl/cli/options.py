@@ -10,7 +10,7 @@ import click
 from lockctl.cli.output import data_stream
 from lockctl.cli.parameters import BackendWord, LockWord, TextType, Words
 from lockctl.errors import UsageError
-from lockctl.settings import BY_NAME, FLAG, REPEATED, SETTINGS, SIGNAL, Setting
+from lockctl.settings import BY_NAME, FLAG, NO_FENCE, REPEATED, SETTINGS, SIGNAL, Setting
 from lockctl.supervise.signals import NAMES
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ GROUPS = {
     "Many hosts": ("once_per", "min_hold", "restart"),
     "The command": ("shell",),
 }
+INSTEAD_OF_FILE = {"log": ("syslog", "journald"), "fence": (NO_FENCE,)}
 OUTPUT = "Output and configuration"
 GROUP_OF = dict.fromkeys(BY_NAME, OUTPUT) | {name: group for group, names in GROUPS.items() for name in names}
 REQUEST_TIMEOUT = 10.0  # seconds for one question to the backend
@@ -97,8 +98,8 @@ def _type(setting: Setting) -> TextType | click.Path:
         return Words(setting.choices)
     if setting.kind == SIGNAL:
         return Words(tuple(NAMES))
-    if setting.name == "log":
-        return Words(("syslog", "journald"), or_file=True)
+    if setting.name in INSTEAD_OF_FILE:
+        return Words(INSTEAD_OF_FILE[setting.name], or_file=True)
     if setting.kind == "file":
         return click.Path()
     return {"lock": LockWord(), "backend": BackendWord()}.get(setting.name, click.STRING)

@@ -8,6 +8,7 @@ from lockctl import config, registry, runner
 from lockctl.errors import ConfigError, limit_reached
 from lockctl.model import EXCLUSIVE, SHARED, SLOT, Outcome
 from lockctl.request import Request, user_name
+from lockctl.settings import NO_FENCE
 from lockctl.settings_values import CONTRADICTIONS, asks
 
 TYPE_CHECKING = False
@@ -184,11 +185,12 @@ def request_of(
         slots=content["slots"],
         min_hold=content["min_hold"],
         once_per=content["once_per"],
-        fence=content["fence"],
+        fence=content["fence"] if asks("fence", content["fence"]) else None,
         labels=content["label"] or (),
         says_holder=not content["skip_ok"] or content["report"] is not None or bool(content["restart"]),
         pgoptions=environ.get("PGOPTIONS", ""),
         ends=ends,
+        unfenced=content["fence"] == NO_FENCE,
     )
     _check_request(request, settings)
     return request

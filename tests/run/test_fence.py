@@ -183,6 +183,40 @@ def test_it_can_be_a_variable_or_a_key_and_its_password_is_not_for_the_command(l
     assert "s3cret" not in inner
 
 
+@pytest.fixture
+def fenced(stock, locks):
+    """A configuration with a resource for each lock."""
+    config = locks / ".config.toml"
+    config.write_text(f'[defaults]\nfence = "{stock}"\n[locks."strict"]\nguarantee = "correctness"\n')
+    return config
+
+
+def test_a_reader_of_a_lock_with_a_resource_goes_without(lockctl, stock, fenced):
+    words = ["run", "--config", str(fenced), "-l", "a"]
+    assert lockctl(*words, "--", "true").returncode == 0
+    first = current(stock)
+    refused = lockctl(*words, "--shared", "--", "true")
+    assert (refused.returncode, f"--fence ({fenced} [defaults]) and --shared" in refused.stderr) == (64, True)
+    assert "give --fence none" in refused.stderr
+    assert lockctl(*words, "--shared", "--fence", "none", "--", "true").returncode == 0
+    acquire = ("acquire", "a", "--config", str(fenced), "--for", "30s", "--shared", "--bind-pid", str(os.getpid()))
+    handle = lockctl(*acquire, env={"LOCKCTL_FENCE": "none"}).stdout
+    assert lockctl("release", "--handle", "-", input=handle).returncode == 0
+    assert current(stock) == first
+    assert lockctl(*words, "--fence", "./none", "--", "true", cwd=stock.parent).returncode == 0
+    assert current(stock.parent / "none")
+
+
+def test_correctness_does_not_lose_its_resource(lockctl, stock, fenced):
+    words = ["run", "--config", str(fenced), "-l", "strict", "--fence", "none"]
+    refused = lockctl(*words, "--", "echo", "ran")
+    said = "--guarantee correctness is not met: --fence none lets the resource accept earlier holders"
+    place = f'({fenced} [locks."strict"] guarantee)'
+    assert (refused.returncode, refused.stdout, refused.stderr) == (78, "", f"lockctl: strict: {said} {place}\n")
+    assert lockctl(*words, "--guarantee", "efficiency", "--", "true").returncode == 0
+    assert not os.path.exists(f"{stock}.fence")
+
+
 def test_a_resource_of_the_environment_is_not_that_of_nested_runs(lockctl, stock):
     """It belongs to one lock: with the token of another one it would refuse its own holder."""
     inner = shlex.join([lockctl.command, "run", "-b", lockctl.url, "-l", "inner", "--", "true"])

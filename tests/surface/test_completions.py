@@ -241,3 +241,4 @@ def test_every_option_with_a_few_values_offers_them(complete: Complete) -> None:
         if setting.choices:
             assert complete("run", setting.flags[-1], "") == set(setting.choices)
     assert complete("run", "--log", "s") == {"syslog"}
+    assert complete("run", "--fence", "n") == {"none"}

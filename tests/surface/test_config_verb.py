@@ -103,6 +103,10 @@ def test_a_file_that_is_asked_for_and_missing_is_an_error(lockctl: Lockctl) -> N
         ('[defaults]\nkill_after = "10s"\n[locks.a]\nttl = "9s"\n', ":4: [locks.a] ttl: kill_after must be shorter"),
         ("[locks.a]\nshared = true\nslots = 2\n", ":3: [locks.a] slots: shared and slots contradict each other"),
         ('[locks.a]\nttl = "9s"\nkill_after = "9s"\n', ":3: [locks.a] kill_after: kill_after must be shorter"),
+        (
+            '[defaults]\nguarantee = "correctness"\n[locks.a]\nfence = "none"\n',
+            "--guarantee correctness is not met: --fence none lets the resource accept earlier holders (",
+        ),
         ('[locks.a]\nfence = "nosuch://h/x"\n', '[locks."a"] fence: no store of marks for'),
         ('[defaults]\nfence = "redis://h/0?resorce=x"\n', "[defaults] fence: redis: no parameter 'resorce'"),
         ('[defaults]\nfence = "redis:x"\n', "[defaults] fence: a URL begins with redis://"),

@@ -211,6 +211,11 @@ def test_the_settings_are_those_of_the_lock_that_the_run_has(tmp_path: Path) -> 
     assert second.stdout.startswith("@daily  ")
 
 
+def test_no_resource_is_no_path() -> None:
+    done = CliRunner().invoke(cli, ["config", "crontab", "@daily", "-l", "a", "--fence", "none", "true"])
+    assert done.stdout.startswith("@daily  ")
+
+
 def test_a_file_that_a_run_would_write_is_not_made(tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("log", "report")]
     options = ["--log", str(files[0]), "--report", str(files[1]), "--metrics-dir", str(tmp_path)]
