@@ -12,7 +12,7 @@ from lockctl.clock import monotonic
 from lockctl.errors import ConfigError
 from lockctl.names import did_you_mean, printable
 from lockctl.settings import BY_NAME, COUNT, DURATION, FLAG, NUMBER, REPEATED, SETTINGS, SIGNAL, SPAN, WAIT
-from lockctl.settings_values import CONTRADICTIONS, asks, check
+from lockctl.settings_values import CONTRADICTIONS, asks, check_in_file
 from lockctl.url import DESCRIPTORS, check_owner, is_pipe
 from lockctl.value import Value
 
@@ -159,7 +159,7 @@ def check_entry(file: ConfigFile, table: tuple[str, ...], key: str) -> object:
             raise at(file, table, key, "must be a string or a list of strings")
         content = "\n".join(content)
     try:
-        return check(setting, str(content).lower() if isinstance(content, bool) else str(content))
+        return check_in_file(setting, str(content).lower() if isinstance(content, bool) else str(content))
     except ValueError as wrong:
         raise at(file, table, key, printable(str(wrong))) from None
 

@@ -68,6 +68,18 @@ def check(setting: Setting, text: str) -> object:
     return checks[setting.kind](text)
 
 
+def check_in_file(setting: Setting, text: str) -> object:
+    """As :func:`check`, for the configuration, in which a resource is the same wherever a run is started."""
+    content = check(setting, text)
+    if setting.name == "fence" and asks("fence", text) and not text.startswith("/") and "://" not in text:
+        # without the words themselves: they may have a password
+        raise ValueError(
+            "must be an absolute path, or a URL such as redis://redis.example/0: a relative path names another"
+            " resource in each directory"
+        )
+    return content
+
+
 def parse_exit_code(text: str) -> int:
     """An exit status; raises ``ValueError`` for one that a shell would not see as it is."""
     if not (text.isascii() and text.isdigit()) or len(text) > 3 or int(text) > 255:

@@ -109,7 +109,8 @@ def test_a_file_that_is_asked_for_and_missing_is_an_error(lockctl: Lockctl) -> N
         ),
         ('[locks.a]\nfence = "nosuch://h/x"\n', '[locks."a"] fence: no store of marks for'),
         ('[defaults]\nfence = "redis://h/0?resorce=x"\n', "[defaults] fence: redis: no parameter 'resorce'"),
-        ('[defaults]\nfence = "redis:x"\n', "[defaults] fence: a URL begins with redis://"),
+        ('[defaults]\nfence = "redis:x"\n', ":2: [defaults] fence: must be an absolute path, or a URL such"),
+        ('[locks.a]\nfence = "data/stock"\n', ":2: [locks.a] fence: must be an absolute path, or a URL such"),
         ("[defaults]\nshared = true\nslots = 2\n", ":3: [defaults] slots: shared and slots contradict each other"),
         (
             '[defaults]\nmin_hold = "1m"\n[locks."a*"]\nshared = true\n',
@@ -340,7 +341,7 @@ def test_a_password_of_a_fence_and_a_key_of_nats_that_everybody_can_read_are_tol
     key = locks / ".key"
     key.write_text("SU\n")
     path = write(
-        f'[defaults]\nfence = "redis://u:{SECRET}@127.0.0.1/0"\n[locks.a]\nfence = "./a:b"\n'
+        f'[defaults]\nfence = "redis://u:{SECRET}@127.0.0.1/0"\n[locks.a]\nfence = "/a:b"\n'
         f'[locks.b]\nfence = "redis://127.0.0.1/0?password_file={key}"\n'
         f'[locks.c]\nbackend = "nats://127.0.0.1/b?nkey={key}"\n'
         f'[backends.one]\nurl = "nats://127.0.0.1/b"\ncreds = "{key}"\n'
