@@ -12,10 +12,26 @@ SHARED = (
 LAYERED = ("overlay", "aufs", "unionfs")  # of which every container has a copy of its own
 
 
-def filesystem(path: str, device: int) -> str:
-    """The type of the file system that *path* is on, whose status has this *device*; empty if not known."""
-    mount = _mount(path, device)
+def filesystem(path: str, device: int, number: int | None = None) -> str:
+    """The type of the file system that *path* is on, whose status has this *device*; empty if not known.
+
+    *number* is that of its mount, if it is known.
+    """
+    mount = _mount(path, device, number)
     return mount[mount.index(b"-") + 1].decode("ascii", "replace") if mount else ""
+
+
+def number_of(descriptor: int) -> int | None:
+    """The number of the mount that an open file, or path (O_PATH), is in; ``None`` if it is not known.
+
+    Two mounts of one file system have one device, but two numbers.
+    """
+    try:
+        with open(f"/proc/self/fdinfo/{descriptor}", "rb", buffering=0) as file:
+            fields = file.read().split()
+        return int(fields[fields.index(b"mnt_id:") + 1])
+    except (OSError, ValueError):
+        return None
 
 
 def superblock(path: str, device: int) -> int:
@@ -27,7 +43,7 @@ def superblock(path: str, device: int) -> int:
     return os.makedev(*map(int, mount[2].split(b":"))) if mount else device
 
 
-def _mount(path: str, device: int) -> list[bytes] | None:
+def _mount(path: str, device: int, number: int | None = None) -> list[bytes] | None:
     """The fields of the mount that *path* is on; ``None`` if it is not known."""
     wanted = b"%d:%d" % (os.major(device), os.minor(device))
     try:
@@ -35,6 +51,9 @@ def _mount(path: str, device: int) -> list[bytes] | None:
             mounts = [line.split(b" ") for line in file.read().splitlines()]
     except OSError:
         return None
+    for fields in mounts if number is not None else ():
+        if int(fields[0]) == number:
+            return fields
     for fields in mounts:
         if fields[2] == wanted:
             return fields

@@ -46,6 +46,22 @@ def test_the_file_system_goes_by_the_device_and_else_by_the_longest_mount_point(
 
 
 @pytest.mark.usefixtures("table")
+def test_the_number_of_the_mount_decides_if_it_is_known() -> None:
+    assert mounts.filesystem("/srv/nfs/locks", os.makedev(8, 1), 26) == "9p"
+    assert mounts.filesystem("/srv/nfs/locks", os.makedev(8, 1), 27) == "ext4"
+
+
+def test_an_open_path_has_the_number_of_its_mount() -> None:
+    for path, kind in (("/proc", "proc"), ("/", mounts.filesystem("/", os.stat("/").st_dev))):
+        descriptor = os.open(path, os.O_PATH)
+        number = mounts.number_of(descriptor)
+        os.close(descriptor)
+        assert number is not None
+        assert mounts.filesystem("/nowhere", 0, number) == kind
+    assert mounts.number_of(descriptor) is None
+
+
+@pytest.mark.usefixtures("table")
 @pytest.mark.parametrize(
     ("path", "device", "superblock"),
     [

@@ -9,10 +9,9 @@ import stat
 import time
 from contextlib import contextmanager
 
-from lockctl import mounts
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence.mark import Mark, accept
-from lockctl.fence.stores import slots
+from lockctl.fence.stores import filesystem, slots
 from lockctl.fence.stores.new_file import make_mark
 from lockctl.names import printable
 from lockctl.stores.file import address
@@ -46,10 +45,14 @@ class Resource:
     So the mark and the data belong together whatever happens to the links and directories of the path meanwhile.
     """
 
-    def __init__(self, directory: int, path: str, *, any_filesystem: bool) -> None:
-        """*directory* is a descriptor; *path* is without links, and is for messages and for its last part, the name."""
+    def __init__(self, directory: int, path: str, *, is_name: bool, any_filesystem: bool) -> None:
+        """*directory* is a descriptor; *path* is without links, and is for messages and for its last part, the name.
+
+        *is_name*: the last part is only a name, of whatever it may be, and no file of that name is meant.
+        """
         self.directory = directory
         self.path = path
+        self._is_name = is_name
         self.name = os.path.basename(path)
         self._mark = self.name + SUFFIX
         self._mark_path = path + SUFFIX
@@ -144,13 +147,13 @@ class Resource:
         try:
             descriptor = os.open(self._mark, os.O_RDWR | FLAGS, dir_fd=self.directory)
         except FileNotFoundError:
-            self._check_filesystem(os.fstat(self.directory).st_dev)
+            self._check_filesystem(self.directory)
             make_mark(self.directory, self._mark, self.name, self.path)
             descriptor = os.open(self._mark, os.O_RDWR | FLAGS, dir_fd=self.directory)
         try:
             _check_regular(descriptor)
             seen = os.fstat(descriptor)
-            self._check_filesystem(seen.st_dev)
+            self._check_filesystem(descriptor)
             self._check_owner(seen)
         except BaseException:
             os.close(descriptor)
@@ -176,16 +179,9 @@ class Resource:
                 " remove it, or use a directory that only its users can write to"
             )
 
-    def _check_filesystem(self, device: int) -> None:
-        if self._any_filesystem:
-            return
-        kind = mounts.filesystem(self.path, device)
-        if kind.startswith(mounts.SHARED):
-            shown = printable(self.path)
-            raise ConfigError(
-                f"file: {shown} is on {kind}, where a lock of another host may not count: keep its mark in a store"
-                f" (--store), or say file://{shown}?any_filesystem=yes if you know better"
-            )
+    def _check_filesystem(self, mark: int) -> None:
+        if not self._any_filesystem:
+            filesystem.check(mark, self.path, None if self._is_name else self.directory)
 
 
 def _advance(descriptor: int, resource: str, mark: Mark, path: str) -> None:

@@ -58,7 +58,7 @@ class SidecarStore:
             raise UsageError(message)
         path = os.path.join(self._directory, resource)
         try:
-            found = _resolve(path, any_filesystem=self._any_filesystem)
+            found = _resolve(path, is_name=not os.path.isabs(resource), any_filesystem=self._any_filesystem)
         except OSError as failure:
             raise refusal(path, failure) from None
         try:
@@ -99,7 +99,7 @@ class SidecarStore:
         """See ``Store``: nothing stays open."""
 
 
-def _resolve(path: str, *, any_filesystem: bool) -> Resource:
+def _resolve(path: str, *, is_name: bool, any_filesystem: bool) -> Resource:
     """Follow all links of *path*; what is found is a name in a directory that is open, and no link. Raises ``OSError``.
 
     Links may be moved meanwhile: then another file is found, and never one file's name in another's directory.
@@ -110,9 +110,9 @@ def _resolve(path: str, *, any_filesystem: bool) -> Resource:
         directory = os.open(parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             if not name or not stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
-                return Resource(directory, real, any_filesystem=any_filesystem)
+                return Resource(directory, real, is_name=is_name, any_filesystem=any_filesystem)
         except FileNotFoundError:
-            return Resource(directory, real, any_filesystem=any_filesystem)  # there will be one
+            return Resource(directory, real, is_name=is_name, any_filesystem=any_filesystem)  # there will be one
         except BaseException:
             os.close(directory)
             raise

@@ -1,0 +1,63 @@
+"""Whether a mark that is kept in a file is seen by everybody who sees its data."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from lockctl import mounts
+from lockctl.errors import ConfigError
+from lockctl.names import printable
+
+
+def check(mark: int, path: str, directory: int | None) -> None:
+    """Raise ``ConfigError`` if others may have the data of a mark and not the mark itself. Raises ``OSError``.
+
+    *mark* is a descriptor of the mark, or of the directory where it will be made. *path* is that of the data, which are
+    its last part in *directory*, a descriptor; ``None``: that is only a name, and where the data are is not known.
+    """
+    shown = printable(path)
+    number = mounts.number_of(mark)
+    kind = mounts.filesystem(os.path.dirname(path), os.fstat(mark).st_dev, number)
+    if kind.startswith(mounts.SHARED):
+        raise ConfigError(
+            f"file: {shown} is on {kind}, where a lock of another host may not count: keep its mark in a store"
+            f" (--store), or say file://{shown}?any_filesystem=yes if you know better"
+        )
+    if directory is None:
+        if kind.startswith(mounts.LAYERED):
+            place = printable(os.path.dirname(path))
+            raise ConfigError(
+                f"file: {place} is on {kind}, of which every container has a copy of its own: use a directory in a"
+                f" volume, or say file://{place}?any_filesystem=yes if all jobs run in this one container"
+            )
+        return
+    try:
+        data = os.open(os.path.basename(path), os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    except FileNotFoundError:
+        return  # they will be made where the mark is
+    try:
+        if mounts.number_of(data) != number:
+            _check_apart(kind, data, path)
+    finally:
+        os.close(data)
+
+
+def _check_apart(kind: str, data: int, path: str) -> None:
+    """The same for data that are mounted where they are, while the mark beside them is on a file system of *kind*."""
+    shown = printable(path)
+    seen = os.fstat(data)
+    kind_of_data = mounts.filesystem(path, seen.st_dev, mounts.number_of(data))
+    if kind.startswith(mounts.LAYERED):
+        is_directory = stat.S_ISDIR(seen.st_mode)
+        remedy = f"use a name in it, such as {shown}/all" if is_directory else "mount its directory in place of it"
+        raise ConfigError(
+            f"file: {shown} is mounted there, and its mark would be beside it on {kind}, of which every container has a"
+            f" copy of its own: {remedy}, keep its mark in a store (--store), or say"
+            f" file://{shown}?any_filesystem=yes if all jobs run in this one container"
+        )
+    if kind_of_data.startswith(mounts.SHARED):
+        raise ConfigError(
+            f"file: {shown} is on {kind_of_data}, and its mark would be beside it on this host alone: keep its mark in"
+            f" a store (--store), or say file://{shown}?any_filesystem=yes if no other host uses it"
+        )

@@ -1,0 +1,100 @@
+"""Marks of resources that are mounted where they are: the mark lies beside, on another file system."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.run.mounts import OVERLAY
+
+OWN = ("--token", "5", "--domain", "x")
+FUSE = str(Path(__file__).with_name("fuse.py"))
+LAYER = f"{OVERLAY} && cd $PWD"
+VOLUME = f"{LAYER} && mkdir data && mount -t tmpfs none data"
+BOUND_FILE = f"{LAYER} && : > data && : > ../.outside && mount --bind ../.outside data"
+
+
+@pytest.fixture
+def point(locks):
+    return locks / ".mount"
+
+
+def using(resource, locks):
+    """Ways to use a resource."""
+    return {
+        "advance": ("fence", "advance", resource, *OWN),
+        "exec": ("fence", "exec", *OWN, resource, "--", "echo", "ran"),
+        "run": ("run", "-b", f"file://{locks}", "-l", "a", "--fence", resource, "--", "echo", "ran"),
+    }
+
+
+@pytest.mark.parametrize("way", ["advance", "exec", "run"])
+@pytest.mark.parametrize(("setup", "advice"), [(VOLUME, "use a name in it"), (BOUND_FILE, "mount its directory")])
+def test_what_is_mounted_into_a_container_has_no_mark_in_the_layer_of_the_container(
+    locks, mounted, point, setup, advice, way
+):
+    """Of which the next container, with the same volume, has another."""
+    done = mounted(setup, *using(str(point / "data"), locks)[way])
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (78, "", 1), done.stderr
+    assert "on overlay, of which every container has a copy of its own" in done.stderr
+    assert advice in done.stderr
+
+
+@pytest.mark.parametrize("name", ["data/stock", "data/none"])
+def test_a_mark_in_the_volume_is_accepted(mounted, point, name):
+    done = mounted(
+        f"{VOLUME} && : > data/stock", "fence", "exec", *OWN, str(point / name), "--", "ls", str(point / "data")
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{Path(name).name}.fence" in done.stdout.split()
+
+
+@pytest.mark.parametrize("made", [": > data", "mkdir data", ":"], ids=["file", "directory", "nothing"])
+def test_what_is_in_the_layer_itself_has_its_mark_there(mounted, point, made):
+    """The next container has data of its own, too."""
+    done = mounted(f"{LAYER} && {made}", "fence", "exec", *OWN, str(point / "data"), "--", "ls", str(point))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "data.fence" in done.stdout
+
+
+def test_a_mark_that_is_mounted_beside_its_file_is_accepted(lockctl, locks, mounted, point):
+    stock = locks / ".stock"
+    stock.touch()
+    assert lockctl("fence", "check", str(stock), "--token", "4", "--domain", "x").returncode == 0
+    both = " && ".join(f": > {name} && mount --bind ../{name} {name}" for name in (".stock", ".stock.fence"))
+    done = mounted(f"{LAYER} && {both}", "fence", "check", str(point / ".stock"), *OWN)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert lockctl("fence", "show", str(stock)).stdout == "x;5\n"
+
+
+def test_a_store_in_a_layer_is_refused_unless_told(mounted, point):
+    words = ("fence", "check", "stock", *OWN, "--store", f"file://{point}")
+    done = mounted(LAYER, *words)
+    assert (done.returncode, done.stderr.count("\n")) == (78, 1)
+    assert f"{point} is on overlay, of which every container has a copy of its own" in done.stderr
+    assert mounted(LAYER, *words[:-1], f"{words[-1]}?any_filesystem=yes").returncode == 0
+
+
+def test_any_of_it_is_accepted_when_told(mounted, point):
+    assert mounted(VOLUME, "fence", "check", f"file://{point}/data?any_filesystem=yes", *OWN).returncode == 0
+
+
+def test_what_is_mounted_on_one_host_is_accepted(mounted, point):
+    setup = "mount -t tmpfs none . && cd $PWD && mkdir data && mount -t tmpfs none data"
+    assert mounted(setup, "fence", "check", str(point / "data"), *OWN).returncode == 0
+
+
+@pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="this user may not use /dev/fuse")
+@pytest.mark.parametrize(("query", "status"), [("", 78), ("?any_filesystem=yes", 0)])
+def test_the_mount_point_of_a_network_file_system_is_refused_unless_told(lockctl, locks, unshare, query, status):
+    point = locks / ".mount"
+    point.mkdir()
+    within = [*unshare("-m"), sys.executable, FUSE, str(point), "fuse.sshfs"]
+    done = lockctl("fence", "check", f"file://{point}{query}", *OWN, within=within)
+    assert done.returncode == status, done.stderr
+    assert (locks / ".mount.fence").exists() == (status == 0)
+    if status:
+        assert f"{point} is on fuse.sshfs, and its mark would be beside it on this host alone" in done.stderr
