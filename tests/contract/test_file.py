@@ -257,6 +257,25 @@ class TestFile(BackendContract):
         client.release(take(client, claim()), timeout=LIMIT)
         assert len(synchronised) == 2
 
+    def test_the_name_of_a_file_whose_maker_was_killed_is_on_the_disk_before_the_first_token(
+        self, harness: FileHarness, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Or a loss of power would take the file, and the token with it."""
+        path = harness.directory / "nightly"
+        path.touch()  # and it was killed before it waited for the directory
+        sizes_at_sync: list[int] = []
+        fsync = os.fsync
+
+        def note(number: int) -> None:
+            fsync(number)
+            if os.path.samestat(os.fstat(number), os.stat(harness.directory)):
+                sizes_at_sync.append(path.stat().st_size)
+
+        monkeypatch.setattr(os, "fsync", note)
+        for _ in range(2):
+            backend.release(take(backend, claim()), timeout=LIMIT)
+        assert sizes_at_sync == [0]
+
     def test_the_token_rises_although_the_clock_was_set_back(self, harness: FileHarness, backend: Backend) -> None:
         grant = take(backend, harness.claim())
         backend.release(grant, timeout=LIMIT)

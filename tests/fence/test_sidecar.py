@@ -26,7 +26,7 @@ from tests.fence.contract import DOMAIN, LIMIT, FenceHarness, StoreContract, mar
 from tests.scratch import local_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 class SidecarHarness(FenceHarness):
@@ -364,6 +364,43 @@ fence.advance(sys.argv[1], fence.Mark("d", 33))
     done = subprocess.run([sys.executable, "-c", killed, str(directory / "stock")], check=False, timeout=LIMIT)
     assert done.returncode == -9
     assert os.listdir(directory) == []
+
+
+@pytest.mark.parametrize("step", [SidecarStore.advance, SidecarStore.reset])
+def test_the_name_of_a_mark_whose_maker_was_killed_is_on_the_disk_before_the_first_token(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, step: Callable[..., object]
+) -> None:
+    """Or a loss of power would take the mark with what was acknowledged."""
+    killed = """
+import os, stat, sys
+from lockctl import fence
+fsync = os.fsync
+def kill(number):
+    if stat.S_ISDIR(os.fstat(number).st_mode):
+        os.kill(os.getpid(), 9)
+    fsync(number)
+os.fsync = kill
+fence.advance(sys.argv[1], fence.Mark("d", 33))
+"""
+    path = str(directory / "stock")
+    done = subprocess.run([sys.executable, "-c", killed, path], check=False, timeout=LIMIT)
+    assert done.returncode == -9
+    assert os.listdir(directory) == ["stock.fence"]
+    marks_at_sync: list[Mark | None] = []
+    fsync = os.fsync
+
+    def note(number: int) -> None:
+        fsync(number)
+        if os.path.samestat(os.fstat(number), os.stat(directory)):
+            marks_at_sync.append(current(path))
+
+    monkeypatch.setattr(os, "fsync", note)
+    store = locate(path).store
+    assert isinstance(store, SidecarStore)
+    step(store, path, mark(5), timeout=LIMIT)
+    advance(path, 6)
+    assert marks_at_sync == [None]
+    assert current(path) == mark(6)
 
 
 def test_a_file_that_is_replaced_while_its_lock_is_waited_for_does_not_count(directory: Path) -> None:

@@ -40,9 +40,8 @@ class NewFile:
             raise
 
     def link(self) -> None:
-        """Give it its name, on the disk when this returns. Raises ``FileExistsError``."""
+        """Give it its name, which is on the disk after :func:`sync_names`. Raises ``FileExistsError``."""
         self._link(self._name)
-        os.fsync(self._directory)
 
     def replace(self) -> None:
         """Put it in the place of whatever has its name, on the disk when this returns."""
@@ -84,6 +83,15 @@ class NewFile:
             os.link(f"/proc/self/fd/{self.descriptor}", name, dst_dir_fd=there, follow_symlinks=True)
 
 
+def sync_names(directory: int) -> None:
+    """Have the names in *directory*, a descriptor of any kind, reach the disk. Raises ``OSError``."""
+    descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def copy_attributes(old: int, path: str, descriptor: int, only: str = "") -> None:
     """Give an open file the extended attributes of *old*, of which access control lists are some, and no others.
 
@@ -116,6 +124,8 @@ def _attributes(file: str | int, only: str) -> list[str]:
 
 def make_mark(directory: int, mark: str, data: str, path: str) -> None:
     """Make the file of a resource without a mark, whole from the first moment on, or leave one that is there.
+
+    Its name need not have reached the disk, whoever made it: see :func:`sync_names`.
 
     *mark* and *data* are names in *directory*, a descriptor; *path* is that of the data, for messages. Raises
     ``OSError``.

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.fence.mark import Mark, accept
 from lockctl.fence.stores import filesystem, slots
-from lockctl.fence.stores.new_file import make_mark
+from lockctl.fence.stores.new_file import make_mark, sync_names
 from lockctl.names import printable
 from lockctl.stores.file import address
 from lockctl.wire.deadline import Deadline
@@ -92,7 +92,7 @@ class Resource:
         with self._locked(timeout) as descriptor:
             before = slots.read(descriptor)
             try:
-                slots.write(descriptor, before, mark)
+                self._record(descriptor, before, mark)
                 os.ftruncate(descriptor, slots.SIZE)
                 os.fsync(descriptor)
             except OSError as failure:
@@ -103,8 +103,27 @@ class Resource:
     def holding(self, mark: Mark, *, timeout: float) -> Iterator[int]:
         """See ``Store``; the descriptor that has the lock."""
         with self._locked(timeout) as descriptor:
-            _advance(descriptor, self.path, mark, self._mark_path)
+            self._advance(descriptor, mark)
             yield descriptor
+
+    def _advance(self, descriptor: int, mark: Mark) -> None:
+        """Compare and record, under the lock."""
+        before = slots.read(descriptor)
+        if before.newest is None:
+            raise _damaged(self._mark_path)
+        # the same mark again is written, too, unless it is known to be on the disk
+        if accept(self.path, before.newest.mark, mark) or not before.settled:
+            try:
+                self._record(descriptor, before, mark)
+            except OSError as failure:
+                raise refusal(self._mark_path, failure) from None
+
+    def _record(self, descriptor: int, before: slots.Slots, mark: Mark | None) -> None:
+        """Write the mark, under the lock; on the disk when this returns. Raises ``OSError``."""
+        if before.newest is None or before.newest.sequence == 0:
+            # or a loss of power could take the file: whoever made it may have been killed before that
+            sync_names(self.directory)
+        slots.write(descriptor, before, mark)
 
     def _has_mark(self) -> bool:
         try:
@@ -182,19 +201,6 @@ class Resource:
     def _check_filesystem(self, mark: int) -> None:
         if not self._any_filesystem:
             filesystem.check(mark, self.path, None if self._is_name else self.directory)
-
-
-def _advance(descriptor: int, resource: str, mark: Mark, path: str) -> None:
-    """Compare and record, under the lock."""
-    before = slots.read(descriptor)
-    if before.newest is None:
-        raise _damaged(path)
-    # the same mark again is written, too, unless it is known to be on the disk
-    if accept(resource, before.newest.mark, mark) or not before.settled:
-        try:
-            slots.write(descriptor, before, mark)
-        except OSError as failure:
-            raise refusal(path, failure) from None
 
 
 def _lock(descriptor: int, path: str, deadline: Deadline) -> None:

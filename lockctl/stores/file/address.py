@@ -91,9 +91,16 @@ def open_file(directory: int, file: str) -> int:
             continue
     else:
         raise OSError(EIO, "it comes and goes")
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    try:
+        seen = os.fstat(descriptor)
+        if not stat.S_ISREG(seen.st_mode):
+            raise OSError(ENXIO, "not a regular file")
+        if not seen.st_size:
+            # or a loss of power could take what is written: who made it may have been killed before that
+            os.fsync(directory)
+    except BaseException:
         os.close(descriptor)
-        raise OSError(ENXIO, "not a regular file")
+        raise
     return descriptor
 
 
@@ -111,7 +118,6 @@ def _create(file: str, flags: int, directory: int) -> int:
     descriptor = os.open(file, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory)
     try:
         open_to_writers(descriptor, directory)
-        os.fsync(directory)
     except BaseException:
         os.close(descriptor)
         raise
