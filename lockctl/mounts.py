@@ -10,6 +10,7 @@ SHARED = (
     *("lustre", "ceph", "afs", "gfs2", "ocfs2", "beegfs", "gpfs", "orangefs", "pvfs2"),
 )
 LAYERED = ("overlay", "aufs", "unionfs")  # of which every container has a copy of its own
+FORGETFUL = ("tmpfs", "ramfs", "devtmpfs")  # empty after a boot
 
 
 def filesystem(path: str, device: int, number: int | None = None) -> str:

@@ -87,6 +87,31 @@ def test_what_is_mounted_on_one_host_is_accepted(mounted, point):
     assert mounted(setup, "fence", "check", str(point / "data"), *OWN).returncode == 0
 
 
+DEVICE = "mount -t tmpfs none . && cd $PWD && : > data && mount --bind /dev/null data"
+DISK = (  # the overlay stands for it
+    "mount -t tmpfs none . && cd $PWD && mkdir low up work data"
+    " && mount -t overlay -o lowerdir=low,upperdir=up,workdir=work none data"
+)
+
+
+@pytest.mark.parametrize("way", ["advance", "exec", "run"])
+@pytest.mark.parametrize(("setup", "what"), [(DEVICE, "is a device"), (DISK, "is mounted there")])
+def test_a_mark_is_not_kept_where_a_boot_removes_it_and_not_the_data(locks, mounted, point, setup, what, way):
+    done = mounted(setup, *using(str(point / "data"), locks)[way])
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (78, "", 1), done.stderr
+    assert f"{point}/data {what}, and its mark would be beside it on tmpfs, which is empty after a boot" in done.stderr
+    assert "--store" in done.stderr
+
+
+def test_a_mark_that_a_boot_removes_is_accepted_when_told(mounted, point):
+    assert mounted(DEVICE, "fence", "check", f"file://{point}/data?any_filesystem=yes", *OWN).returncode == 0
+
+
+def test_data_that_a_boot_removes_have_their_mark_beside_them(mounted, point):
+    setup = "mount -t tmpfs none . && cd $PWD && : > data"
+    assert mounted(setup, "fence", "check", str(point / "data"), *OWN).returncode == 0
+
+
 @pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="this user may not use /dev/fuse")
 @pytest.mark.parametrize(("query", "status"), [("", 78), ("?any_filesystem=yes", 0)])
 def test_the_mount_point_of_a_network_file_system_is_refused_unless_told(lockctl, locks, unshare, query, status):

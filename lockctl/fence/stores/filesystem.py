@@ -1,4 +1,4 @@
-"""Whether a mark that is kept in a file is seen by everybody who sees its data."""
+"""Whether a mark that is kept in a file is seen by everybody who sees its data, and lasts as long as they do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lockctl.names import printable
 
 
 def check(mark: int, path: str, directory: int | None) -> None:
-    """Raise ``ConfigError`` if others may have the data of a mark and not the mark itself. Raises ``OSError``.
+    """Raise ``ConfigError`` if somebody may have the data of a mark and not the mark itself. Raises ``OSError``.
 
     *mark* is a descriptor of the mark, or of the directory where it will be made. *path* is that of the data, which are
     its last part in *directory*, a descriptor; ``None``: that is only a name, and where the data are is not known.
@@ -37,27 +37,41 @@ def check(mark: int, path: str, directory: int | None) -> None:
     except FileNotFoundError:
         return  # they will be made where the mark is
     try:
-        if mounts.number_of(data) != number:
+        if mounts.number_of(data) != number or _is_device(data):
             _check_apart(kind, data, path)
     finally:
         os.close(data)
 
 
+def _is_device(data: int) -> bool:
+    """Whether only the name of the data is there: that of a device."""
+    mode = os.fstat(data).st_mode
+    return stat.S_ISBLK(mode) or stat.S_ISCHR(mode)
+
+
 def _check_apart(kind: str, data: int, path: str) -> None:
-    """The same for data that are mounted where they are, while the mark beside them is on a file system of *kind*."""
+    """The same for data that are elsewhere, while the mark beside their name is on a file system of *kind*."""
     shown = printable(path)
-    seen = os.fstat(data)
+    seen, is_device = os.fstat(data), _is_device(data)
     kind_of_data = mounts.filesystem(path, seen.st_dev, mounts.number_of(data))
-    if kind.startswith(mounts.LAYERED):
+    there = (
+        f"file: {shown} {'is a device' if is_device else 'is mounted there'}, and its mark would be beside it on {kind}"
+    )
+    if is_device:
+        remedy = "use a name on a disk in place of it"
+    else:
         is_directory = stat.S_ISDIR(seen.st_mode)
         remedy = f"use a name in it, such as {shown}/all" if is_directory else "mount its directory in place of it"
+    remedies = f"keep its mark in a store (--store), or say file://{shown}?any_filesystem=yes if"
+    if kind.startswith(mounts.LAYERED):
         raise ConfigError(
-            f"file: {shown} is mounted there, and its mark would be beside it on {kind}, of which every container has a"
-            f" copy of its own: {remedy}, keep its mark in a store (--store), or say"
-            f" file://{shown}?any_filesystem=yes if all jobs run in this one container"
+            f"{there}, of which every container has a copy of its own: {remedy}, {remedies} all jobs run in this one"
+            " container"
         )
     if kind_of_data.startswith(mounts.SHARED):
         raise ConfigError(
-            f"file: {shown} is on {kind_of_data}, and its mark would be beside it on this host alone: keep its mark in"
-            f" a store (--store), or say file://{shown}?any_filesystem=yes if no other host uses it"
+            f"file: {shown} is on {kind_of_data}, and its mark would be beside it on this host alone: {remedies} no"
+            " other host uses it"
         )
+    if kind in mounts.FORGETFUL and (is_device or kind_of_data not in mounts.FORGETFUL):
+        raise ConfigError(f"{there}, which is empty after a boot: {remedy}, {remedies} all jobs run on this one host")

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 LEAST_SPACE = 1 << 20  # bytes: locks are small, a full disk keeps the next one from being made
 LEAST_FILES = 100
-FORGETFUL = ("tmpfs", "ramfs")  # empty after a boot
 
 FILESYSTEM = Check(
     "file.filesystem",
@@ -74,7 +73,7 @@ def judge_filesystem(path: str, found: Examination, *, any_filesystem: bool = Fa
         FILESYSTEM,
         f"{printable(path)} is on {kind or 'a file system of an unknown kind'}",
         fails=wrong and not any_filesystem,
-        warns=wrong or kind in FORGETFUL or not kind,
+        warns=wrong or kind in mounts.FORGETFUL or not kind,
     )
     space, files = seen.f_bavail * seen.f_frsize, seen.f_favail
     # some file systems have no fixed number of files, and say 0
