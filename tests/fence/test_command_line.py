@@ -181,6 +181,13 @@ def test_json_has_the_same_keys_whatever_the_answer_is(fence: Callable[..., Show
     assert document(0, "show", f"{database}?resource=stock")["current"] == {"domain": DOMAIN, "token": 5}
 
 
+def test_a_name_that_is_not_utf_8_has_question_marks_in_json(fence: Callable[..., Shown], stock: Path) -> None:
+    name = f"{stock}-{os.fsdecode(bytes([255]))}"
+    for verb in ("show", "advance"):
+        status, out, _ = fence(verb, name, "--json", token=5 if verb == "advance" else None)
+        assert (status, json.loads(out)["resource"]) == (0, f"{stock}-?")
+
+
 def test_of_many_processes_with_shuffled_tokens_none_with_an_older_one_is_let_in_after_a_newer(
     fence: Callable[..., Shown], stock: Path
 ) -> None:

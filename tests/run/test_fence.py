@@ -299,6 +299,26 @@ def test_a_disk_that_becomes_full_loses_neither_the_file_nor_its_mark(locks, mou
     assert "No space left" in done.stderr
 
 
+def test_what_was_replaced_and_may_not_be_on_the_disk_is_said_to_be_replaced(lockctl, stock):
+    failing = """
+import errno, os, stat
+fsync = os.fsync
+def fail(number):
+    if stat.S_ISDIR(os.fstat(number).st_mode):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    fsync(number)
+os.fsync = fail
+from lockctl.__main__ import main
+main()
+"""
+    assert lockctl("fence", "check", str(stock), env=OWN).returncode == 0
+    words = [sys.executable, "-c", failing, "fence", "write", str(stock)]
+    done = subprocess.run(words, input="new\n", env=os.environ | OWN, text=True, capture_output=True, check=False)
+    said = f"lockctl: {stock} was replaced, but that may not survive a loss of power: Input/output error\n"
+    assert (done.returncode, done.stderr) == (69, said)
+    assert stock.read_text() == "new\n"
+
+
 def test_no_resource_of_several_is_left_without_a_fence(lockctl, locks):
     several = ["--fence", str(locks / ".one"), "--fence", str(locks / ".two")]
     done = lockctl("run", "-l", "a", *several, "--", "echo", "ran")

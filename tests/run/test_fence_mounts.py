@@ -94,6 +94,16 @@ DISK = (  # the overlay stands for it
 )
 
 
+def test_a_file_that_is_a_mount_point_is_not_replaced_and_stdin_is_not_read(mounted, point, lockctl):
+    words = f"{lockctl.command} fence write {point}/data {' '.join(OWN)}"
+    setup = "mount -t tmpfs none . && cd $PWD && echo old > data && mount --bind data data"
+    # the pipe has no end: it would be read for ever
+    told = f"mkfifo pipe; exec 3<> pipe; {words} <&3 2>&1 || echo status $?"
+    done = mounted(f"{setup} && ( {told} ); [ $(cat data) = old ]", "fence", "show", str(point / "data"))
+    said = f"{point}/data is a mount point, which cannot be replaced: mount its directory in place of it"
+    assert (done.returncode, done.stdout) == (0, f"lockctl: {said}\nstatus 78\n")
+
+
 @pytest.mark.parametrize("way", ["advance", "exec", "run"])
 @pytest.mark.parametrize(("setup", "what"), [(DEVICE, "is a device"), (DISK, "is mounted there")])
 def test_a_mark_is_not_kept_where_a_boot_removes_it_and_not_the_data(locks, mounted, point, setup, what, way):

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lockctl import mounts
 from lockctl.cli import exit_status
 from lockctl.cli.fence.options import TIMEOUT, Arguments, own_token
 from lockctl.cli.group import verb
 from lockctl.errors import BackendUnavailable, ConfigError, UsageError
-from lockctl.fence.stores.new_file import NewFile, copy_attributes
+from lockctl.fence.stores.new_file import NewFile, NotSynced, copy_attributes
 from lockctl.fence.stores.objects import ObjectStore
 from lockctl.fence.stores.resource import HINTS, SUFFIX, Resource
 from lockctl.fence.stores.sidecar import SidecarStore
@@ -148,6 +149,8 @@ def _replaceable(resource: Resource) -> Iterator[int | None]:
         shown = printable(resource.path)
         if not stat.S_ISREG(old.st_mode):
             raise ConfigError(f"{shown} is not a regular file: it cannot be replaced by one")
+        if mounts.number_of(descriptor) != mounts.number_of(resource.directory):
+            raise ConfigError(f"{shown} is a mount point, which cannot be replaced: mount its directory in place of it")
         if old.st_nlink > 1:
             raise ConfigError(
                 f"{shown} has {old.st_nlink} hard links: the others would keep the old content, and have other marks"
@@ -164,6 +167,9 @@ def _replaceable(resource: Resource) -> Iterator[int | None]:
 
 def _refuse(path: str, failure: OSError) -> NoReturn:
     shown = printable(path)
+    if isinstance(failure, NotSynced):
+        message = f"{shown} was replaced, but that may not survive a loss of power: {failure.strerror}"
+        raise BackendUnavailable(message) from None
     if failure.errno in (errno.EACCES, errno.EROFS):
         raise ConfigError(f"cannot replace {shown}: {HINTS[failure.errno]}") from None
     if failure.errno in OWNERSHIP:

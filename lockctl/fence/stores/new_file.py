@@ -20,6 +20,10 @@ LONGEST_STEM = 200  # bytes of the name that a name for a moment begins with: a 
 ACL = "system.posix_acl_access"  # the extended attribute that is an access control list
 
 
+class NotSynced(OSError):
+    """Everybody sees a new name, but it may not have reached the disk."""
+
+
 class NewFile:
     """A new file in a directory, open to be read and written. All raise ``OSError``."""
 
@@ -44,13 +48,16 @@ class NewFile:
         self._link(self._name)
 
     def replace(self) -> None:
-        """Put it in the place of whatever has its name, on the disk when this returns."""
+        """Put it in the place of whatever has its name, on the disk when this returns. Raises ``NotSynced``, too."""
         if not self._named:
             self._link(self._temporary)
             self._named = True
         os.rename(self._temporary, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
         self._named = False
-        os.fsync(self._directory)
+        try:
+            os.fsync(self._directory)
+        except OSError as failure:
+            raise NotSynced(failure.errno, failure.strerror) from None
 
     def discard(self) -> None:
         """Close it, and leave nothing that was not given its name."""
