@@ -34,10 +34,10 @@ class Child:
         environment: dict[str, str],
         signals: Signals,
         *,
-        group: int,
+        own_group: bool,
         contained: bool = False,
     ) -> None:
-        """Fork. *group* is the process group to join, 0 for a new one. Raises ``OSError``.
+        """Fork, with *own_group* into a process group of its own, else into that of this process. Raises ``OSError``.
 
         *contained*: it is in another pid namespace, in which its parent has no number.
         """
@@ -57,9 +57,15 @@ class Child:
         other.close()
         os.close(failed_write)
         try:
-            os.setpgid(self.pid, group)  # from here: where it is contained, it does not see the group
+            if own_group:
+                os.setpgid(self.pid, self.pid)
         except ProcessLookupError:
             pass  # killed: found out when it gets the order
+
+    def waits(self) -> bool:
+        """Whether it is there, for the order: it may have been killed during a long wait."""
+        self._link.receive()
+        return self._link.open
 
     def go(self, variables: tuple[bytes, ...], lock_descriptors: tuple[int, ...]) -> bool:
         """Have it executed, with these variables (``NAME=content``) added; ``False``: it is gone, or was not told.

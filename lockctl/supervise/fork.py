@@ -138,7 +138,7 @@ def fork_guard(
     tree.hold_proc()
     kernel.become_subreaper()
     other, link = wire.pair()
-    group = os.getpgrp() if (on_terminal := _has_terminal()) else 0
+    on_terminal = _has_terminal()
     strangers = frozenset(tree.children(os.getpid()))  # later, orphans of a killed guard would look the same
     pid = os.fork()
     if pid:
@@ -151,7 +151,7 @@ def fork_guard(
         loading.load(loading.GUARD)
         from lockctl.supervise import guard, starting  # while the keeper takes the lock, on another processor
 
-        begin = starting.Starting(link, signals, words, group, set_manner)
+        begin = starting.Starting(link, signals, words, set_manner, on_terminal=on_terminal)
         return guard.Guard(link, begin, note, on_terminal=on_terminal)
 
     try:

@@ -1,7 +1,7 @@
 """The guard: parent of the command, owner of the deadline. It never touches the network.
 
-It is forked before anything heavy is imported, lives in a process group of its own (Ctrl-C, Ctrl-Z and
-``kill -9 -GROUP`` do not reach it), and is a subreaper: whatever the job's processes do, when their
+It is forked before anything heavy is imported, has left the process group of the keeper when a command runs
+(``kill -9 -GROUP`` does not reach it), and is a subreaper: whatever the job's processes do, when their
 parents are gone they become its children, and when ``waitpid`` says that there is no child, none is left.
 """
 
@@ -35,7 +35,8 @@ class Guard:
 
         *on_terminal*: the command is in the keeper's process group, where Ctrl-Z and ``fg`` reach it directly.
         """
-        os.setpgid(0, 0)
+        if not on_terminal:
+            os.setpgid(0, 0)
         # not `lockctl`: who ends all of that name with KILL has ended the keeper, and the guard ends the job
         kernel.set_process_name("lease-guard", f"lease-guard of process {os.getppid()}")
         kernel.become_subreaper()

@@ -33,6 +33,10 @@ class StandIn:
         """The order to start is sent there."""
         self._link = link
 
+    def waits(self) -> bool:
+        """See ``Child``."""
+        return True
+
     def go(self, variables: tuple[bytes, ...], lock_descriptors: tuple[int, ...]) -> bool:
         """See ``Child``."""
         return self._link.send(wire.GO, variables, descriptors=lock_descriptors)
@@ -43,7 +47,7 @@ def of_guard(make: Callable[..., Any]) -> None:
     from lockctl.supervise import contain  # noqa: F401 - the order may ask for it when this program has been removed
 
     keeper, guard = wire.pair()
-    starting = make(guard, None, (), 0, None)
+    starting = make(guard, None, (), None, on_terminal=False)
     starting.job.child = StandIn(guard)
     try:
         keeper.send(wire.DEADLINE, float("inf"))

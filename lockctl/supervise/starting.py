@@ -55,15 +55,16 @@ class Starting:
         link: wire.Channel,
         signals: Signals,
         words: tuple[str, ...],
-        group: int,
         set_manner: Callable[[bool, bool, bool, str | None], None] | None,
+        *,
+        on_terminal: bool,
     ) -> None:
-        """Nothing is forked yet. *group* is the process group for the command, 0 for a new one."""
+        """Nothing is forked yet. *on_terminal*: the command gets the process group that this process is in now."""
         self._link = link
         self._signals = signals
         self._words = words
-        self._group = group
         self._set_manner = set_manner
+        self._on_terminal = on_terminal
         self.job = Job()
 
     def begin(self, environment: dict[str, str]) -> bool:
@@ -86,7 +87,7 @@ class Starting:
 
     def _fork_child(self, environment: dict[str, str]) -> Child:
         contained = self.job.init is not None
-        return Child(self._words, environment, self._signals, group=self._group, contained=contained)
+        return Child(self._words, environment, self._signals, own_group=not self._on_terminal, contained=contained)
 
     def await_start(self, environment: dict[str, str]) -> bool:
         """The same, with the process that is there. Raises ``OSError``: nothing is to run."""
@@ -138,17 +139,21 @@ class Starting:
         self.job.unlocks = orders.unlocks
         self.job.kill_on_loss = orders.kill_on_loss
         self.job.clock = clocks.monotonic if orders.kernel_held else clocks.boottime
+        if orders.contain != "no" and not self._contain(orders.contain):
+            return False
+        child = self._waiting_child(environment)
+        if self._on_terminal:
+            self._leave_group()
         now = self.job.clock()
         if now >= schedule.signal_at(self.job.deadline):
             self._link.send(wire.CAUSE, events.LOST)
             self._link.send(wire.FINISHED, None)
             return False
         self.job.timer = kernel.timer_descriptor(self.job.clock.clock_id)
-        if orders.contain != "no" and not self._contain(orders.contain):
-            return False
         # a lock file is the command's too; a connection is kept open here, until the job is gone, and no more
         descriptors = self.job.lock_descriptors if orders.kernel_held else ()
-        child = self._ordered_child(environment, variables, descriptors)
+        if not child.go(variables, descriptors):
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         self.job.pid = child.pid
         self.job.watch = Watch(orders, schedule, now=now, deadline=self.job.deadline)
         return True
@@ -167,15 +172,20 @@ class Starting:
             self.job.child = None
         return True
 
-    def _ordered_child(
-        self, environment: dict[str, str], variables: tuple[bytes, ...], descriptors: tuple[int, ...]
-    ) -> Child:
-        """The process that becomes the command now. Raises ``OSError``."""
-        if self.job.child is not None and not self.job.child.go(variables, descriptors):
-            self.job.child.drop()  # it was killed during a long wait
+    def _waiting_child(self, environment: dict[str, str]) -> Child:
+        """The process that is to become the command. Raises ``OSError``."""
+        if self.job.child is not None and not self.job.child.waits():
+            self.job.child.drop()
             self.job.child = None
         if self.job.child is None:
             self.job.child = self._fork_child(environment)
-            if not self.job.child.go(variables, descriptors):
-                raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         return self.job.child
+
+    @staticmethod
+    def _leave_group() -> None:
+        """Be out of reach of what is sent to the keeper's process group, which the command's process is in by now.
+
+        Until then nothing runs that would have to be watched, and a fork is the only way into a group that may have no
+        number in this pid namespace. Called before the last look at the clock: STOP may have been sent to the group.
+        """
+        os.setpgid(0, 0)

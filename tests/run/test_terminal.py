@@ -359,6 +359,35 @@ def test_ctrl_z_does_not_stop_a_wait_where_no_shell_could_continue_it(lockctl, w
     assert opened.process.wait(timeout=LIMIT) == 0
 
 
+NUMBERED_ANEW = [
+    pytest.param(("unshare", "-pf", "--mount-proc", "--kill-child"), id="unshare"),
+    pytest.param(("lockctl", "run", "-l", "outer", "--contain", "require", "--"), id="contained"),
+]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a pid namespace, as root")
+@pytest.mark.parametrize("around", NUMBERED_ANEW)
+def test_a_job_has_the_terminal_in_a_pid_namespace_that_its_process_group_is_not_in(lockctl, window, around):
+    words = [lockctl.command if word == "lockctl" else word for word in around]
+    job = "trap 'echo interrupted-$((1+1)); exit 7' INT; read word; echo got-$word-end; while :; do sleep 0.02; done"
+    opened = window(*words, lockctl.command, "run", "-b", lockctl.url, "-l", "t", "--", "sh", "-c", job)
+    opened.line("hello")
+    opened.expect("got-hello-end")
+    opened.type(INTERRUPT)
+    opened.expect("interrupted-2")
+    assert opened.process.wait(timeout=LIMIT) == 7
+
+
+def test_a_kill_of_the_whole_process_group_leaves_the_guard_to_end_the_rest(terminal, locks, attempt):
+    stubborn = f"trap '' TERM; echo $$ > {locks}/.pid; while :; do sleep 0.02; done"
+    (locks / ".job").write_text(f'setsid sh -c "{stubborn.replace("$", chr(92) + "$")}" &\nsleep 60\n')
+    terminal.line(f"lockctl run -l t -k 0.1s -- sh {locks}/.job & echo $! > {locks}/.keeper")
+    pid = pid_in(locks / ".pid")
+    os.killpg(pid_in(locks / ".keeper"), signal.SIGKILL)
+    eventually(lambda: not alive(pid))
+    eventually(lambda: attempt() == FREE)
+
+
 def test_closing_a_window_that_has_only_lockctl_in_it_ends_a_job_that_is_stopped(lockctl, window, locks, attempt):
     opened = window(lockctl.command, "run", "-l", "t", "--", "sh", "-c", f"echo $$ > {locks}/.pid; exec sleep 60")
     pid = pid_in(locks / ".pid")

@@ -298,8 +298,9 @@ class History:
 
         def body() -> None:
             signals = modules.Signals()
-            start = starting.Starting(link, signals, ("job",), 0, None)
-            guard.Guard(link, start, note, on_terminal=self._is_on_terminal(record)).run({})
+            on_terminal = self._is_on_terminal(record)
+            start = starting.Starting(link, signals, ("job",), None, on_terminal=on_terminal)
+            guard.Guard(link, start, note, on_terminal=on_terminal).run({})
 
         world.at(world.now + GUARD_LATENESS * world.chance(), process.start, body)
         return process

@@ -174,7 +174,6 @@ OS = _virtual(
     os,
     getpid=lambda: me().pid,
     getppid=lambda: getattr(me().parent, "pid", 1),
-    getpgrp=lambda: 1,
     sched_setscheduler=nothing,
     sched_yield=nothing,
     setpgid=nothing,
@@ -303,12 +302,19 @@ class Child:
 
     make: Callable[[Process], Any]  # the process for a guard: whoever knows the jobs sets it
 
-    def __init__(self, words: object, environment: object, signals: object, *, group: int, contained: bool = False):
+    def __init__(
+        self, words: object, environment: object, signals: object, *, own_group: bool, contained: bool = False
+    ):
         Here.world.step()
         self.process = Child.make(me())
         self.pid = self.process.pid
         self._failed: Pipe = self.process.failed
         self.failed = self._failed.number
+
+    def waits(self) -> bool:
+        """See the real one."""
+        Here.world.step()
+        return not self.process.dead
 
     def go(self, variables: tuple[bytes, ...], descriptors: tuple[int, ...]) -> bool:
         """See the real one."""

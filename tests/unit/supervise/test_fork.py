@@ -65,7 +65,7 @@ from lockctl.supervise.child import Child
 from lockctl.supervise.signals import Signals
 every = os.sched_getaffinity(0)
 os.sched_setaffinity(0, {min(every)})
-child = Child((sys.executable, "-c", "import os; print(os.sched_getaffinity(0))"), dict(os.environ), Signals(), group=0)
+child = Child((sys.executable, "-c", "import os; print(os.sched_getaffinity(0))"), dict(os.environ), Signals(), own_group=True)
 os.sched_setaffinity(0, every)
 assert child.go((), ())
 os.waitpid(child.pid, 0)

@@ -21,8 +21,8 @@ def open_descriptors() -> list[str]:
 def test_the_guard_goes_through_a_whole_start_and_nothing_of_it_stays() -> None:
     made = []
 
-    def make(*words: Any) -> Starting:
-        made.append(Starting(*words))
+    def make(*words: Any, on_terminal: bool) -> Starting:
+        made.append(Starting(*words, on_terminal=on_terminal))
         return made[0]
 
     before = open_descriptors()
