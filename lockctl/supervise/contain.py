@@ -105,6 +105,7 @@ class Init:
 def _be_init(listening: int, answer: int, keep: tuple[int, ...]) -> None:
     """In the first process of the namespace, which has nothing of its guard but the descriptors to *keep*."""
     try:
+        os.setsid()  # as whoever adopts orphans of the terminal: for the kernel no shell that could continue them
         if not keep:
             kernel.set_death_signal(SIGKILL)
         _let_go((listening, answer, *keep))

@@ -1,8 +1,8 @@
 """The guard: parent of the command, owner of the deadline. It never touches the network.
 
-It is forked before anything heavy is imported, has left the process group of the keeper when a command runs
-(``kill -9 -GROUP`` does not reach it), and is a subreaper: whatever the job's processes do, when their
-parents are gone they become its children, and when ``waitpid`` says that there is no child, none is left.
+It is forked before anything heavy is imported. When a command runs, it has left the process group of the keeper
+(``kill -9 -GROUP`` does not reach it), and on a terminal its session. It is a subreaper: whatever the job's processes
+do, when their parents are gone they become its children, and when ``waitpid`` says that it has none, none is left.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ import _signal
 import os
 
 from lockctl import kernel
-from lockctl.supervise import tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,32 +127,8 @@ def has_other_threads() -> bool:
 
 
 def suspend(signum: int) -> None:
-    """Stop this process as *signum* would have, until SIGCONT.
-
-    Nobody is stopped by SIGTSTP where nobody could continue its process group: all of ours that it has stopped goes on.
-    """
-    if signum == _signal.SIGTSTP and _is_orphaned():
-        os.kill(0, _signal.SIGCONT)
-        return
+    """Stop this process as *signum* would have, until SIGCONT: not at all where no shell could continue its group."""
     os.kill(os.getpid(), signum)
     only: Iterable[int] = (signum,)
     _signal.pthread_sigmask(_signal.SIG_UNBLOCK, only)
     _signal.pthread_sigmask(_signal.SIG_BLOCK, only)
-
-
-def _is_orphaned() -> bool:
-    """Whether our process group is an orphan but for our guard, as that of a program that a session begins with.
-
-    Of such a group the kernel lets nobody be stopped from a terminal, since no shell of the session waits for it. It
-    does not see that here: the command, or what will be it, is of our group, and its parent of another one.
-    """
-    group, pid = os.getpgrp(), os.getppid()
-    try:
-        while pid and os.getpgid(pid) == group:
-            parent = tree.parent_of(pid)
-            if parent is None:
-                return False  # hidden: then it is left to the kernel
-            pid = parent
-        return not pid or os.getsid(pid) != os.getsid(0)
-    except OSError:
-        return False  # it has just ended: so is this

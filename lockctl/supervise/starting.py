@@ -143,7 +143,7 @@ class Starting:
             return False
         child = self._waiting_child(environment)
         if self._on_terminal:
-            self._leave_group()
+            self._leave_terminal()
         now = self.job.clock()
         if now >= schedule.signal_at(self.job.deadline):
             self._link.send(wire.CAUSE, events.LOST)
@@ -182,10 +182,12 @@ class Starting:
         return self.job.child
 
     @staticmethod
-    def _leave_group() -> None:
+    def _leave_terminal() -> None:
         """Be out of reach of what is sent to the keeper's process group, which the command's process is in by now.
 
         Until then nothing runs that would have to be watched, and a fork is the only way into a group that may have no
         number in this pid namespace. Called before the last look at the clock: STOP may have been sent to the group.
+        From a session of its own: in that of the command, its parent would be taken for a shell that continues it, and
+        the kernel would let it stop where nobody does, and not end it with the terminal.
         """
-        os.setpgid(0, 0)
+        os.setsid()

@@ -388,6 +388,95 @@ def test_a_kill_of_the_whole_process_group_leaves_the_guard_to_end_the_rest(term
     eventually(lambda: attempt() == FREE)
 
 
+def test_what_is_typed_in_the_wait_for_the_lock_does_not_end_a_guard_whose_run_ignores_it(terminal, lockctl):
+    holder = lockctl.start_holding("t")
+    terminal.line("(trap '' INT QUIT; exec lockctl run -l t --wait forever -- echo now-$((40+2)))")
+    eventually(lambda: "waiter 1" in lockctl("inspect", "t").stdout)
+    for key, shown in ((INTERRUPT, r"\^C"), (QUIT, r"\^\\")):
+        terminal.type(key)
+        terminal.expect(shown)
+    os.kill(holder.pid, signal.SIGTERM)
+    terminal.expect("now-42")
+    terminal.expect(PROMPT)
+
+
+# from a group in the background, both stop a process if a shell of the terminal waits for its group, and else fail
+NEEDS_FOREGROUND = ["read word </dev/tty", "stty -echo </dev/tty"]
+
+
+@pytest.fixture
+def in_background(terminal, locks):
+    """Starts a program whose last step needs the keys, which have come back to the shell with *prompt* by then."""
+
+    def start(step, line, prompt=PROMPT):
+        wait = f"while ! [ -e {locks}/.go ]; do sleep 0.02; done"
+        (locks / ".job").write_text(f"echo $$ > {locks}/.pid; {wait}; {step}; echo $? > {locks}/.status")
+        terminal.line(line.format(f"sh {locks}/.job"))
+        terminal.expect(prompt)
+        eventually((locks / ".pid").exists)
+        (locks / ".go").touch()
+
+    return start
+
+
+def status_in(file):
+    return eventually(lambda: file.exists() and file.read_text().strip())
+
+
+@pytest.mark.parametrize("step", NEEDS_FOREGROUND)
+def test_a_job_in_the_background_whose_shell_has_ended_is_refused_the_keys(in_background, locks, attempt, step):
+    in_background(step, "(lockctl run -l t -- {} &)")
+    try:
+        assert status_in(locks / ".status") != "0"
+        eventually(lambda: attempt() == FREE)
+    finally:
+        tree.send(pid_in(locks / ".pid"), signal.SIGKILL)
+
+
+CONTAINED = pytest.param("--contain require", marks=pytest.mark.skipif(os.geteuid() != 0, reason="makes namespaces"))
+
+
+@pytest.mark.parametrize("how", ["--contain no", CONTAINED])
+@pytest.mark.parametrize("step", NEEDS_FOREGROUND)
+def test_an_orphan_of_a_job_in_the_background_is_refused_the_keys(terminal, in_background, locks, how, step):
+    terminal.line(f"PS1='inner> ' lockctl run -l t {how} -- bash --norc --noprofile -i")
+    terminal.expect("inner> ")
+    in_background(step, "({} &)", "inner> ")
+    assert status_in(locks / ".status") != "0"
+
+
+def test_the_end_of_its_shell_ends_a_job_that_ctrl_z_has_stopped(terminal, locks, attempt):
+    terminal.line(f"lockctl run -l t -- sh -c 'echo $$ > {locks}/.pid; exec sleep 60'")
+    pid = pid_in(locks / ".pid")
+    terminal.type(SUSPEND)
+    terminal.expect("Stopped")
+    terminal.expect(PROMPT)
+    try:
+        terminal.process.kill()
+        eventually(lambda: not alive(pid))
+        eventually(lambda: attempt() == FREE)
+    finally:
+        tree.send(pid, signal.SIGKILL)
+
+
+def test_a_session_that_was_stopped_for_longer_than_the_ttl_goes_on(lockctl, window, attempt):
+    job = "echo job-$((1+1)); read word; echo went-on-$word"
+    opened = window(lockctl.command, "run", "-l", "t", "--ttl", "1s", "--", "sh", "-c", job)
+    opened.expect("job-2")
+    leader = opened.process.pid
+    session = [leader, *(each for each in tree.descendants(leader) if os.getsid(each) == leader)]
+    for each in session:
+        os.kill(each, signal.SIGSTOP)
+    time.sleep(1.5)  # longer than the ttl: that this time passes is the point
+    assert attempt() == HELD
+    for each in reversed(session):
+        os.kill(each, signal.SIGCONT)
+    opened.line("again")
+    opened.expect("went-on-again")
+    assert opened.process.wait(timeout=LIMIT) == 0
+    assert attempt() == FREE
+
+
 def test_closing_a_window_that_has_only_lockctl_in_it_ends_a_job_that_is_stopped(lockctl, window, locks, attempt):
     opened = window(lockctl.command, "run", "-l", "t", "--", "sh", "-c", f"echo $$ > {locks}/.pid; exec sleep 60")
     pid = pid_in(locks / ".pid")

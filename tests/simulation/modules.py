@@ -177,6 +177,7 @@ OS = _virtual(
     sched_setscheduler=nothing,
     sched_yield=nothing,
     setpgid=nothing,
+    setsid=nothing,
     set_inheritable=nothing,
     set_blocking=nothing,
     urandom=_urandom,
