@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from _signal import SIGKILL
-from errno import EAGAIN, EPERM
+from errno import EAGAIN, ENXIO, EPERM
 from time import monotonic, sleep
 
 from lockctl import clock, kernel, loading  # noqa: F401 - what both processes need is loaded once, before the fork
-from lockctl.errors import ConfigError
+from lockctl.errors import EXHAUSTED, ConfigError
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
 from lockctl.supervise.orders import JOB_VARIABLES, Orders
@@ -201,9 +201,16 @@ def _be_guard(make: Callable[[], Guard], environment: dict[str, str], link: Chan
 
 
 def _has_terminal() -> bool:
-    """Whether this process has a controlling terminal: job control then goes by the process group."""
+    """Whether this process has a controlling terminal: job control then goes by the process group.
+
+    Raises ``OSError`` when there are no more descriptors.
+    """
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK))
-    except OSError:
-        return False
+    except OSError as failure:
+        if failure.errno in EXHAUSTED:
+            raise
+        # else there is none, or no such file, as in a bare chroot; not every /proc tells, so it is not asked first
+        fields = None if failure.errno == ENXIO else tree.stat_fields(os.getpid())
+        return fields is not None and fields[4] != b"0"  # tty_nr
     return True

@@ -378,6 +378,19 @@ def test_a_job_has_the_terminal_in_a_pid_namespace_that_its_process_group_is_not
     assert opened.process.wait(timeout=LIMIT) == 7
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts")
+def test_a_job_has_the_terminal_where_dev_has_no_tty(lockctl, window):
+    """As in a bare chroot."""
+    bare = 'mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && exec "$@"'
+    job = "echo terminal-$((1+1)); read word; echo got-$word-end"
+    run = (lockctl.command, "run", "-l", "t", "--", "sh", "-c", job)
+    opened = window("unshare", "-m", "sh", "-c", bare, "sh", *run)
+    opened.expect("terminal-2")
+    opened.line("hello")
+    opened.expect("got-hello-end")
+    assert opened.process.wait(timeout=LIMIT) == 0
+
+
 def test_a_kill_of_the_whole_process_group_leaves_the_guard_to_end_the_rest(terminal, locks, attempt):
     stubborn = f"trap '' TERM; echo $$ > {locks}/.pid; while :; do sleep 0.02; done"
     (locks / ".job").write_text(f'setsid sh -c "{stubborn.replace("$", chr(92) + "$")}" &\nsleep 60\n')

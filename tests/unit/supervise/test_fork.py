@@ -78,6 +78,27 @@ def test_a_command_forked_before_the_guard_may_use_all_processors_again_may_use_
     assert (done.stdout, done.stderr) == (f"{os.sched_getaffinity(0)}\n", "")
 
 
+USED_UP = """
+import errno, os
+from lockctl.supervise import fork
+try:
+    while True:
+        os.dup(0)
+except OSError:
+    pass
+try:
+    print(fork._has_terminal())
+except OSError as failure:
+    print(errno.errorcode[failure.errno])
+"""
+
+
+def test_whether_there_is_a_terminal_is_not_guessed_when_no_descriptor_is_free() -> None:
+    script = ("sh", "-c", 'ulimit -n 30; exec "$@"', "sh", sys.executable, "-c", USED_UP)
+    done = subprocess.run(script, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("EMFILE\n", "")
+
+
 def guard_of(pid: int, link: Channel, job: int) -> GuardProcess:
     made = GuardProcess(pid, link, on_terminal=False, strangers=frozenset())
     made.job = job
