@@ -50,7 +50,7 @@ PIDFD = Check(
 PROC = Check(
     "host.proc",
     "The processes of a job are found in /proc.",
-    "mount -t proc proc /proc (in a pid namespace of its own: unshare --mount-proc)",
+    "mount -t proc proc /proc (in a pid namespace of its own: unshare --fork --mount-proc)",
 )
 HIDDEN = Check(
     "host.hidepid",
@@ -97,9 +97,12 @@ def examine(environ: Mapping[str, str], program: str) -> list[Finding]:
     """What is found on this host; *program* is how lockctl was started."""
     found = Examination(f"host {os.uname().nodename}", 0.0)
     keep_statuses()
-    _check_kernel(found)
-    _check_proc(found)
-    _check_containment(found)
+    if tree.starts_elsewhere():  # nothing below is told of this process there, and what is started later may fail
+        found.judge(PROC, "it shows another namespace than what is started here gets into", fails=True)
+    else:
+        _check_kernel(found)
+        _check_proc(found)
+        _check_containment(found)
     check_limits(found)
     namespace = _link("/proc/self/ns/pid")
     inside = namespace not in ("", FIRST_PID_NAMESPACE)

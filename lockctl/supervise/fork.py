@@ -135,7 +135,7 @@ def fork_guard(
     *set_manner* with what :meth:`GuardProcess.tell_manner` says.
     Raises ``ConfigError`` where a command could not be watched over, ``OSError`` when something is used up.
     """
-    tree.hold_proc()
+    tree.hold_proc_of_children()
     kernel.become_subreaper()
     other, link = wire.pair()
     on_terminal = _has_terminal()

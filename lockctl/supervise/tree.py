@@ -28,6 +28,10 @@ NO_PROC = (
     "/proc is missing, or shows another pid namespace: lockctl needs it to watch over processes"
     " (mount -t proc proc /proc, or unshare --mount-proc)"
 )
+ELSEWHERE = (
+    "what is started here gets into another pid namespace than /proc shows: lockctl could not watch over it"
+    " (unshare --pid needs --fork --mount-proc, too)"
+)
 
 
 class _Proc:
@@ -53,6 +57,26 @@ def hold_proc() -> None:
     if not ours:
         raise ConfigError(NO_PROC)
     _Proc.prefix, _Proc.descriptor = "", descriptor
+
+
+def hold_proc_of_children() -> None:
+    """The same for who starts processes. Raises ``ConfigError`` also where they get into another pid namespace."""
+    hold_proc()
+    if starts_elsewhere():
+        raise ConfigError(ELSEWHERE)
+
+
+def starts_elsewhere() -> bool:
+    """Whether children of this process get into another pid namespace, as after ``unshare --pid`` without a fork."""
+    path = _Proc.prefix + "self/ns/pid"
+    try:
+        own, _ = os.readlink(path, dir_fd=_Proc.descriptor), os.lstat(path + "_for_children", dir_fd=_Proc.descriptor)
+    except OSError:
+        return False  # a kernel without them
+    try:
+        return os.readlink(path + "_for_children", dir_fd=_Proc.descriptor) != own
+    except OSError:
+        return True  # nobody is yet in that namespace
 
 
 def descendants(root: int, spare: frozenset[int] = frozenset()) -> list[int]:

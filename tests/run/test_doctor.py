@@ -80,6 +80,7 @@ def test_a_proc_that_is_covered_and_a_container_are_found(
 ) -> None:
     covered = doctor(*unshare("-m"), "sh", "-c", 'mount -t tmpfs none /proc; exec "$@"', "sh")
     assert covered["proc"] == "fail"
+    assert doctor(*unshare("-p"))["proc"] == "fail"
     assert {"container": "warn", "hidepid": "warn"}.items() <= doctor(
         *unshare("-mpf"), "sh", "-c", HIDING, "sh"
     ).items()

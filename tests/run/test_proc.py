@@ -53,9 +53,27 @@ def test_what_could_not_be_watched_is_refused_before_it_runs(lockctl, locks, run
         done = run("-m", "sh", "-c", f'{COVER}; exec "$@"', "sh", lockctl.command, *words)
     else:  # where it would take other processes for its children
         done = run("-pf", lockctl.command, *words)
+    assert "/proc is missing, or shows another pid namespace" in done.stderr
+    assert_nothing_ran(done, lockctl, locks)
+
+
+@pytest.mark.parametrize("verb", ["run", "acquire", "fence"])
+@pytest.mark.parametrize("before", ["", "sh -c : & wait; "], ids=["nobody there", "its first process has ended"])
+def test_what_would_start_in_another_namespace_is_refused_before_it_runs(lockctl, locks, run, verb, before):
+    """As after `unshare -p` without `-f`: the guard would take processes of the host for its children."""
+    words = {
+        "run": ["run", "-l", "a", "--", "touch", str(locks / ".ran")],
+        "acquire": ["acquire", "a", "--for", "20s"],
+        "fence": ["fence", "exec", "--token", "1", "--domain", "d", str(locks), "--", "touch", str(locks / ".ran")],
+    }
+    done = run("-p", "sh", "-c", f'{before}exec "$@"', "sh", lockctl.command, *words[verb])
+    assert "gets into another pid namespace than /proc shows" in done.stderr
+    assert_nothing_ran(done, lockctl, locks)
+
+
+def assert_nothing_ran(done, lockctl, locks):
     assert (done.returncode, done.stdout) == (78, ""), done.stderr
     assert done.stderr.count("\n") == 1
-    assert "/proc is missing, or shows another pid namespace" in done.stderr
     assert not (locks / ".ran").exists()
     assert lockctl("run", "-l", "a", "--", "true").returncode == 0
 

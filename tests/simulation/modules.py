@@ -233,7 +233,7 @@ def _start_time(pid: int) -> int | None:
 
 
 TREE = SimpleNamespace(
-    hold_proc=nothing,
+    hold_proc_of_children=nothing,
     send=_send,
     signal_all=_signal_all,
     children=lambda pid: [each.pid for each in me().system.processes[pid].children],

@@ -39,7 +39,7 @@ AT_ONCE = 4096  # bytes, PIPE_BUF: a pipe takes as many whole or not at all
 
 def start(order: Wanted, remains: Remains, given: Mapping[str, str | bool], environ: Mapping[str, str]) -> Daemon:
     """Fork the daemon, before this process does anything to its signals."""
-    tree.hold_proc()  # refuses here what the daemon would refuse, and could not say
+    tree.hold_proc_of_children()  # refuses here what the daemon would refuse, and could not say
     own, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC)
     carried.send(own)
     try:
