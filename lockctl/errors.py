@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)  # of an OSError: a limit was reached
+# of an OSError: a limit was reached; with ETOOMANYREFS that of descriptors which are on their way to other processes
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOBUFS, errno.ETOOMANYREFS)
 GUARD_KILLED = errno.EOWNERDEAD  # in place of an errno of exec: killed before it was told to start the command
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import os
 
+from lockctl.cli.messages import exhausted
 from lockctl.cli.output import held_by, holder_document, where_options
 from lockctl.durations import format_age, format_duration
-from lockctl.errors import GUARD_KILLED
+from lockctl.errors import EXHAUSTED, GUARD_KILLED
 from lockctl.names import command_line
 from lockctl.supervise.signals import signal_name
 
@@ -68,6 +69,8 @@ def _not_executed(outcome: Outcome) -> str:
 
 def cannot_run(words: tuple[str, ...], error: int) -> str:
     """Why a command was not executed, by its errno."""
+    if error in EXHAUSTED:
+        return exhausted(OSError(error, os.strerror(error)))
     why = "its guard process was killed" if error == GUARD_KILLED else os.strerror(error)
     text = f"cannot run {command_line(words[:1])}: {why}"
     if error != errno.ENOENT:

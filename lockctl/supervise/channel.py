@@ -11,7 +11,7 @@ import _socket
 import marshal
 import os
 import sys
-from errno import EMFILE
+from errno import EIO, EMFILE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,16 +79,25 @@ class Channel:
         self._end = end
         self.fileno = end.fileno()
         self.open = True
+        self.failure = 0
 
     def send(self, kind: str, *values: Any, descriptors: tuple[int, ...] = ()) -> bool:
-        """Send one frame; ``False`` when the other side is gone or does not read."""
+        """Send one frame; ``False`` if it was not sent, and then :attr:`failure` is why: an errno.
+
+        It is 0 when the other side is gone, which :meth:`receive` tells. Otherwise that side is there and has not got
+        the frame: it does not read, or a limit of this host was reached.
+        """
         beside = []
         if descriptors:
             numbers = b"".join([descriptor.to_bytes(4, sys.byteorder) for descriptor in descriptors])
             beside.append((_socket.SOL_SOCKET, _socket.SCM_RIGHTS, numbers))
         try:
             self._end.sendmsg([marshal.dumps((kind, *values))], beside, _socket.MSG_NOSIGNAL)
-        except OSError:
+        except (BrokenPipeError, ConnectionResetError):
+            self.failure = 0
+            return False
+        except OSError as failure:
+            self.failure = failure.errno or EIO
             return False
         return True
 

@@ -68,13 +68,18 @@ class Child:
         return self._link.open
 
     def go(self, variables: tuple[bytes, ...], lock_descriptors: tuple[int, ...]) -> bool:
-        """Have it executed, with these variables (``NAME=content``) added; ``False``: it is gone, or was not told.
+        """Have it executed, with these variables (``NAME=content``) added; ``False``: it is gone, or cannot be told.
 
         The command inherits *lock_descriptors*: the locks of the file backend then outlive even a guard and
         a keeper that were both killed. From here on signals that are sent to it are for the command.
         """
         self._use_processors_of_guard()
         return self._link.send(wire.GO, variables, descriptors=lock_descriptors)
+
+    @property
+    def untold(self) -> int:
+        """The errno for which it was not told to go although it is there; 0: it was, or is gone."""
+        return self._link.failure
 
     def _use_processors_of_guard(self) -> None:
         """It may have been forked while its guard was kept off the processor of the keeper, for a moment."""

@@ -41,22 +41,25 @@ class GuardProcess:
         self.on_terminal = on_terminal  # the command will share the keeper's process group
         self.link = link
         self.ordered = False  # to start the command, which it may then have done
+        self.unordered = 0  # errno for which it could not be, although it is there
+        self._knows_deadline = True  # the last one that there was
         self.waits_for_rest = False  # the job is over when nobody is left who outlives the command
 
     def tell_deadline(self, deadline: float) -> None:
         """The lease is ours until then; it answers with an ACK."""
-        self.link.send(wire.DEADLINE, deadline)
+        self._knows_deadline = self.link.send(wire.DEADLINE, deadline)
 
     def start(self, orders: Orders, schedule: Schedule, environment: list[str], descriptors: tuple[int, ...]) -> None:
         """Have it start the command, with these variables and these descriptors of the locks beside it.
 
-        If it was killed before, :attr:`ordered` stays false, and nothing runs.
+        If it was killed before, or cannot be told, :attr:`ordered` stays false, and nothing runs.
         """
         self.job = RUNNING
         self.waits_for_rest = orders.leftover == "wait"
-        self.ordered = self.link.send(
+        self.ordered = self._knows_deadline and self.link.send(
             wire.START, *orders.encode(schedule), tuple(map(os.fsencode, environment)), descriptors=descriptors
         )
+        self.unordered = 0 if self.ordered else self.link.failure
 
     def tell_manner(self, *, as_json: bool, verbose: bool, quiet: bool, log: str | None) -> None:
         """Have it say in this manner what it notes, and at the place *log*, too. Before :meth:`start`."""

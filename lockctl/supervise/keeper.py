@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 CONTINUED_WITHIN = 0.05  # seconds in which a shell's SIGCONT has reached every process of the group
 LOAD_AFTER = 0.5  # seconds: who runs longer may see this program replaced or removed
 UNHELD = "the connection that held the lock has ended"
+UNTOLD = "the guard process could not be told to stop the command"
 
 
 class Keeper:
@@ -107,6 +108,8 @@ class Keeper:
             self._live.begin(self._clock(), deadline)
         gc.freeze()  # what is here already stays, and stays shared with the guard's memory
         gc.enable()
+        self._error = self._guard.unordered
+        self._finished = self._error != 0
         while not self._finished:
             late = self._sleep()
             self._take_frames()
@@ -255,7 +258,8 @@ class Keeper:
             if isinstance(action, events.TellDeadline):
                 self._guard.tell_deadline(action.deadline)
             elif isinstance(action, events.StopJob):
-                self._link.send(wire.STOP, action.cause, action.at_once)
+                if not self._link.send(wire.STOP, action.cause, action.at_once) and self._link.failure:
+                    self._take_over(action.cause, UNTOLD)
             elif isinstance(action, events.RenewNow):
                 self._renew_now()
             elif isinstance(action, events.TakeOver):

@@ -153,7 +153,8 @@ class Starting:
         # a lock file is the command's too; a connection is kept open here, until the job is gone, and no more
         descriptors = self.job.lock_descriptors if orders.kernel_held else ()
         if not child.go(variables, descriptors):
-            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            number = child.untold or errno.EAGAIN
+            raise OSError(number, os.strerror(number))
         self.job.pid = child.pid
         self.job.watch = Watch(orders, schedule, now=now, deadline=self.job.deadline)
         return True

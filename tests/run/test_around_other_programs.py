@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,30 @@ def test_a_run_with_too_few_descriptors_leaves_no_lock(lockctl, locks, redis_ser
         done = lockctl("run", "-b", url, "-l", "few", *more, "--", "/bin/true", within=within)
         assert done.returncode != 70
         assert json.loads(lockctl("inspect", "-b", url, "few", "--json").stdout)["state"] == "free"
+
+
+@pytest.fixture
+def in_flight():
+    """More descriptors of this user on their way between processes than a process that may have 40 may send."""
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    socket.send_fds(one, [b"."], [0] * 80)
+    yield
+    one.close()
+    other.close()
+
+
+@pytest.mark.usefixtures("in_flight")
+def test_a_run_that_may_not_hand_over_its_lock_ends_and_leaves_no_lock(lockctl, locks, after):
+    # without CAP_SYS_ADMIN and CAP_SYS_RESOURCE the limit is root's, too
+    launcher = after(
+        "for capability in (21, 24):\n    ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))"
+    )
+    done = launcher(lockctl.command, "run", "-l", "a", "--", "touch", str(locks / ".ran"))
+    said = "lockctl: a: cannot start: Too many references: cannot splice: raise the limit (ulimit -a)"
+    assert (done.returncode, done.stderr.partition(" or ")[0]) == (126, said)
+    assert not (locks / ".ran").exists()
+    assert lockctl("run", "-l", "a", "--", "true").returncode == 0
 
 
 def test_timeout_around_run_ends_the_job_and_frees_the_lock(lockctl, locks):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 from lockctl.supervise import channel
@@ -11,6 +13,8 @@ from lockctl.supervise.child import _await_order
 from lockctl.supervise.signals import Signals
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lockctl.supervise.channel import Frame
 
 
@@ -44,3 +48,25 @@ def test_a_signal_that_follows_the_order_is_never_taken_away() -> None:
     guard.close()
     own.close()
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+WITHOUT_RIGHTS = ("setpriv", "--bounding-set", "-sys_admin,-sys_resource")  # with them root has no such limit
+MANY_IN_FLIGHT = """
+import errno, os, resource, socket
+from lockctl.supervise.child import Child
+from lockctl.supervise.signals import Signals
+child = Child(("true",), dict(os.environ), Signals(), group=0)
+one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+socket.send_fds(one, [b"."], [0] * 80)
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+assert not child.go((), (0,))
+assert child.untold == errno.ETOOMANYREFS
+child.drop()
+"""
+
+
+def test_a_command_that_cannot_be_told_to_go_says_why(need_tool: Callable[[str], str]) -> None:
+    before = (need_tool(WITHOUT_RIGHTS[0]), *WITHOUT_RIGHTS[1:]) if os.geteuid() == 0 else ()
+    words = [*before, sys.executable, "-c", MANY_IN_FLIGHT]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
