@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from lockctl.config_file import ConfigFile
     from lockctl.url import Url
 
-VARIABLE = "LOCKCTL_STANDBY"  # failures, ignored SIGCHLD, mask of signals: what the next campaign must know
+# failures (of who is no standby yet nothing), ignored SIGCHLD, mask of signals: what this program must know next
+VARIABLE = "LOCKCTL_STANDBY"
 FIRST_PAUSE = 1.0  # seconds before the next campaign, doubled after each short time as leader, up to
 LONGEST_PAUSE = 30.0
 STEADY = 10.0  # seconds as leader that count as success
@@ -126,23 +127,27 @@ def resume(
     environ: Mapping[str, str],
     more_locks: tuple[str, ...],
 ) -> int:
-    """Run the next campaign by ``start.execute``, in the image that :func:`again` executed."""
+    """Run by ``start.execute`` what :func:`replace_this_program` executed, as the next campaign if it is one."""
     signals, failures = inherited_signals(environ)
     return execute(given, words, environ, signals, more_locks=more_locks, failures=failures)
 
 
-def replace_this_program(signals: Signals, environment: dict[str, str], failures: int = 0) -> NoReturn:
-    """Execute lockctl anew, with its words and all signals blocked. Raises ``OSError``."""
+def replace_this_program(signals: Signals, environment: dict[str, str], failures: int | None) -> NoReturn:
+    """Execute lockctl anew, with its words and all signals blocked. Raises ``OSError``.
+
+    *failures*: how often a standby failed before, ``None`` for who is none yet.
+    """
     mask = ",".join(map(str, sorted(signals.original_mask)))
-    environment[VARIABLE] = f"{failures};{int(signals.child_ignored)};{mask}"
+    environment[VARIABLE] = f"{'' if failures is None else failures};{int(signals.child_ignored)};{mask}"
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
-def inherited_signals(environ: Mapping[str, str]) -> tuple[Signals, int]:
-    """The signals of a program that was executed so, and how often it had failed before."""
+def inherited_signals(environ: Mapping[str, str]) -> tuple[Signals, int | None]:
+    """The signals of a program that was executed so, and the *failures* that it was given."""
     try:
         failures, child_ignored, mask = environ[VARIABLE].split(";")
         numbers = frozenset(int(number) for number in mask.split(",") if number)
-        return Signals((numbers, child_ignored == "1")), min(max(int(failures), 0), MOST_FAILURES)
+        before = min(max(int(failures), 0), MOST_FAILURES) if failures else None
+        return Signals((numbers, child_ignored == "1")), before
     except ValueError:  # not ours: somebody set it by hand
-        return Signals(), 0
+        return Signals(), None

@@ -119,7 +119,7 @@ def own_signals() -> Signals:
         from lockctl.cli import campaign
         from lockctl.cli.start import given_environment
 
-        campaign.replace_this_program(signals, given_environment(os.environ))
+        campaign.replace_this_program(signals, given_environment(os.environ), None)
     return signals
 
 

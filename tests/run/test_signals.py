@@ -233,3 +233,15 @@ def test_the_command_has_the_mask_and_the_environment_as_without_such_a_library(
     with_threads = lockctl(*words, env={"PYTHONPATH": str(tmp_path)})
     assert with_threads.stdout == lockctl(*words).stdout
     assert "SigBlk: 0\n" in with_threads.stdout
+
+
+def test_a_refused_run_ends_although_a_library_has_a_thread(lockctl, tmp_path):
+    """It has executed itself anew, as a standby does, and is none."""
+    (tmp_path / "sitecustomize.py").write_text(PRELOADED)
+    done = lockctl("run", "-l", "a", "-b", "bogus://x", "--", "true", env={"PYTHONPATH": str(tmp_path)})
+    assert (done.returncode, done.stderr.count("\n")) == (78, 1), done.stderr
+
+
+def test_a_variable_that_somebody_has_set_makes_no_standby(lockctl):
+    done = lockctl("run", "-l", "a", "-b", "bogus://x", "--", "true", env={"LOCKCTL_STANDBY": "by hand"})
+    assert (done.returncode, done.stderr.count("\n")) == (78, 1), done.stderr
