@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 NAMES = {name[3:]: int(getattr(_signal, name)) for name in dir(_signal) if name[:3] == "SIG" and name[3].isalpha()}
 FATAL_TO_SELF = frozenset(
-    NAMES[name] for name in ("ILL", "TRAP", "ABRT", "BUS", "FPE", "SEGV", "SYS") if name in NAMES
-)  # blocked or not, the kernel ends a process for its own fault
+    NAMES[name] for name in ("ILL", "TRAP", "ABRT", "BUS", "FPE", "SEGV", "SYS", "XCPU") if name in NAMES
+)  # from the kernel each is about the process that gets it: for a fault of its own, or what it took of the processor
 ENDS_A_WAIT = frozenset(NAMES[name] for name in ("TERM", "INT", "HUP", "QUIT"))
 ENDS_A_PROGRAM = frozenset(NAMES[name] for name in ("TERM", "INT", "QUIT"))  # to a daemon, HUP says something else
 DIRECTORY_LINKS = 2  # of a directory without others in it

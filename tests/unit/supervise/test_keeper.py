@@ -1,4 +1,4 @@
-"""lockctl.supervise.keeper: a real guard, and a channel that does not take what the keeper has to say."""
+"""lockctl.supervise.keeper: a real guard, a renewer that is told what the test wants, and a channel with holes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BEGIN = """
-import errno, os, sys
+import errno, os, resource, sys, time
 from lockctl import clock, events, kernel
 from lockctl.lease.schedule import Schedule
 from lockctl.supervise import channel as wire
@@ -38,6 +38,13 @@ class Revoked:
         os.write(writing, b".")
         self.reports = [events.RevocationAsked("ops@host", "", clock.boottime() + 60)]
     def renew_now(self):
+        while not os.path.exists(MARK):
+            time.sleep(0.001)
+        if not UNSENT:  # the whole time that the kernel lets this process take before it says something
+            limit = int(time.process_time()) + 1
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, 1000))
+            while resource.getrlimit(resource.RLIMIT_CPU)[0] == limit:
+                pass
         return True
     def take(self):
         taken, self.reports = self.reports, []
@@ -45,7 +52,7 @@ class Revoked:
 signals = Signals()
 said = []
 note = lambda level, text, *_, **__: said.append(text)
-guard = fork_guard(("sh", "-c", ': >"$0"; exec sleep 60', MARK), dict(os.environ), signals, note, lambda: None)
+guard = fork_guard(("sh", "-c", 'trap "" TERM; : >"$0"; exec sleep 60', MARK), dict(os.environ), signals, note, lambda: None)
 guard.link = Deaf(guard.link)
 schedule = Schedule(ttl=60.0, grace=1.0, margin=1.0, interval=0.2, request_timeout=5.0, rate_error=0.0)
 guard.tell_deadline(clock.boottime() + 60)
@@ -69,7 +76,16 @@ guard.dismiss()
 )
 def test_what_the_guard_cannot_be_told_ends_the_run(unsent: str, expected: str, tmp_path: Path) -> None:
     """A guard without the order to start waits for ever, and one without a deadline or an order to stop goes on."""
+    assert_ending(unsent, expected, tmp_path / "mark")
+
+
+def test_the_processor_time_of_lockctl_itself_is_not_the_commands_affair(tmp_path: Path) -> None:
+    """Of SIGXCPU that the kernel sends to the keeper the command would end."""
+    assert_ending("", "(ending.cause, ending.status) == ('revoked', 9)", tmp_path / "mark")
+
+
+def assert_ending(unsent: str, expected: str, mark: Path) -> None:
     script = f"{BEGIN}assert {expected}, (ending.status, ending.cause, ending.error, said)\n"
-    words = [sys.executable, "-c", script, unsent, str(tmp_path / "mark")]
+    words = [sys.executable, "-c", script, unsent, str(mark)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
     assert (done.returncode, done.stderr) == (0, "")
