@@ -59,9 +59,11 @@ class Signals:
 
         *inherited*: ``original_mask`` and ``child_ignored`` of a program that was replaced by this one.
         """
-        mask = frozenset(map(int, _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())))
+        known = _signal.valid_signals()  # without those that the C library keeps for itself, and lets nobody block
+        mask = frozenset(map(int, _signal.pthread_sigmask(_signal.SIG_BLOCK, known)))
         ignored = keep_statuses()
-        self.original_mask, self.child_ignored = (mask, ignored) if inherited is None else inherited
+        before, self.child_ignored = (mask, ignored) if inherited is None else inherited
+        self.original_mask = before & known
         # the end of a child is no reason to break off a request: a library may run programs to log in
         self.descriptor = kernel.signal_descriptor(_all_but(_signal.SIGCHLD))
         self.ignored = frozenset(signum for signum in ENDS_A_WAIT if _signal.getsignal(signum) is _signal.SIG_IGN)

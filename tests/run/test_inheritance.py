@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -50,6 +51,16 @@ def test_signal_dispositions_and_mask_are_those_that_lockctl_was_started_with(lo
     direct, under = both(lockctl, after(PRESETS[preset]), *command)
     assert direct
     assert under == direct
+
+
+def test_of_signals_that_the_c_library_keeps_for_itself_nothing_is_said(lockctl, after):
+    """They are blocked by who starts programs without that library."""
+    call = 14 if platform.machine() == "x86_64" else 135  # rt_sigprocmask
+    launcher = after(f"ctypes.CDLL(None).syscall({call}, 0, ctypes.byref(ctypes.c_uint64(3 << 31)), None, 8)")
+    blocked = launcher("grep", "SigBlk", "/proc/self/status")
+    assert int(blocked.stdout.split()[1], 16) == 3 << 31
+    done = launcher(lockctl.command, "run", "-l", "a", "--", "true")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_ignored_sigpipe_and_sigxfsz_become_default(lockctl, after):
