@@ -251,3 +251,23 @@ def test_closed_standard_streams_stay_closed_and_the_lock_is_never_written_to(lo
     record = (locks / "a").read_bytes()
     assert record.startswith(b"lockctl1 ")
     assert b"noise" not in record
+
+
+@pytest.mark.parametrize("entry", ["", ".", "../job"])
+def test_modules_in_the_current_directory_are_not_those_of_lockctl(lockctl, tmp_path, entry):
+    """As `PYTHONPATH=$PYTHONPATH:/modules` has it where that was not set."""
+    root = Path(__file__).parents[2]
+    program, job = tmp_path / "lockctl", tmp_path / "job"
+    text = (root / "lockctl" / "script.py").read_text()
+    program.write_text(text.replace("#!python\n", f"#!{sys.executable}\n", 1))
+    program.chmod(0o755)
+    job.mkdir()
+    for name in ("select", "re", "fcntl", "_json", "click"):
+        (job / f"{name}.py").write_text("raise SystemExit('executed')\n")
+    for words in (["run", "-l", "a", "--", "printenv", "PYTHONPATH"], ["list"]):
+        environment = {**lockctl.environment(), "PYTHONPATH": f"{entry}:{root}"}
+        done = subprocess.run(
+            [program, *words], env=environment, cwd=job, capture_output=True, text=True, timeout=LIMIT, check=False
+        )
+        assert (done.returncode, "executed" in done.stderr) == (0, False), done.stderr
+        assert words == ["list"] or done.stdout == f"{entry}:{root}\n"
