@@ -157,13 +157,14 @@ def timer_descriptor(clock_id: int) -> int:
 
     Raises ``OSError``, ``ConfigError``.
     """
-    return _checked("timerfd_create", clock_id, O_CLOEXEC_NONBLOCK)
+    descriptor = _checked("timerfd_create", clock_id, O_CLOEXEC_NONBLOCK)
+    set_timer(descriptor, None)  # where that is refused it is told now, and not when a command runs
+    return descriptor
 
 
 def set_timer(descriptor: int, at: float | None) -> None:
     """Make the timer readable at the absolute time *at* (seconds of its clock); ``None`` disarms it."""
-    moment = 0 if at is None else max(1, int(at * NANOSECONDS))
-    seconds, rest = divmod(moment, NANOSECONDS)
+    seconds, rest = divmod(0 if at is None else max(1, int(at * NANOSECONDS)), NANOSECONDS)
     seconds = min(seconds, (1 << 8 * TIME - 1) - 1)
     spec = pack((0, 0, seconds, rest), TIME)  # struct itimerspec: an interval, and a moment
     _checked("timerfd_settime", descriptor, TFD_TIMER_ABSTIME, spec, None)

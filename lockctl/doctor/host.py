@@ -30,7 +30,8 @@ THREADS = 17  # place of num_threads in tree.stat_fields
 CLOCK = Check(
     "host.clock",
     "The deadline of a lease must also count the time in which the machine is suspended.",
-    "allow timerfd_create with CLOCK_BOOTTIME (seccomp profile of the container), or use Linux 5.3 or newer",
+    "allow timerfd_create with CLOCK_BOOTTIME and timerfd_settime (seccomp profile of the container),"
+    " or use Linux 5.3 or newer",
 )
 DEATH = Check(
     "host.death_signal",

@@ -13,6 +13,8 @@ import os
 import sys
 from errno import EIO, EMFILE
 
+from lockctl import kernel
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import select
@@ -34,7 +36,7 @@ SIGNAL = "signal"  # number, and how many stops of the command its sender knew o
 MANNER = "manner"  # how what is noted is said: as JSON, verbose, quiet, and a second place for it
 # guard to keeper
 STARTED = "started"  # pid of the command
-FAILED = "failed"  # errno of the exec that failed, and whether it was a namespace that failed
+FAILED = "failed"  # errno of the exec that failed, or of what lockctl needs before it, and then a line about that
 ACK = "ack"  # seconds: this deadline is now the guard's
 HALTED = "halted"  # the command was stopped: the signal, and how often it was stopped by now
 LEFTOVERS = "leftovers"  # how many processes outlived the command and are being stopped, and which ones for people
@@ -58,7 +60,7 @@ SHAPES: dict[str, tuple[object, ...]] = {
     SIGNAL: (int, int),
     MANNER: (bool, bool, bool, NAME),
     STARTED: (int,),
-    FAILED: (int, bool),
+    FAILED: (int, str),
     ACK: (REAL,),
     HALTED: (int, int),
     LEFTOVERS: (int, str),
@@ -82,22 +84,15 @@ class Channel:
         self.failure = 0
 
     def send(self, kind: str, *values: Any, descriptors: tuple[int, ...] = ()) -> bool:
-        """Send one frame; ``False`` if it was not sent, and then :attr:`failure` is why: an errno.
-
-        It is 0 when the other side is gone, which :meth:`receive` tells. Otherwise that side is there and has not got
-        the frame: it does not read, or a limit of this host was reached.
-        """
+        """Send one frame; ``False`` if it was not sent: :attr:`failure` is the errno, 0 when the other side is gone."""
         beside = []
         if descriptors:
             numbers = b"".join([descriptor.to_bytes(4, sys.byteorder) for descriptor in descriptors])
             beside.append((_socket.SOL_SOCKET, _socket.SCM_RIGHTS, numbers))
         try:
             self._end.sendmsg([marshal.dumps((kind, *values))], beside, _socket.MSG_NOSIGNAL)
-        except (BrokenPipeError, ConnectionResetError):
-            self.failure = 0
-            return False
         except OSError as failure:
-            self.failure = failure.errno or EIO
+            self.failure = 0 if isinstance(failure, ConnectionError) else failure.errno or EIO
             return False
         return True
 
@@ -138,9 +133,12 @@ class Channel:
 
 
 def pair() -> tuple[Channel, Channel]:
-    """Two connected ends, not inherited by the command."""
+    """Two connected ends, not inherited by the command. Raises ``ConfigError``, ``OSError``."""
     kind = _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC | _socket.SOCK_NONBLOCK
-    one, other = _socket.socketpair(_socket.AF_UNIX, kind)
+    try:
+        one, other = _socket.socketpair(_socket.AF_UNIX, kind)
+    except OSError as failure:
+        raise kernel.refusal("socketpair", failure.errno or EIO) from None
     for end in (one, other):
         os.set_inheritable(end.fileno(), False)
     return Channel(one), Channel(other)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 AT_ONCE = 50  # milliseconds
+LONGEST_ANSWER = 4096  # bytes
 OUT_OF_THE_WAY = 512  # lowest number of the lock's descriptor in the command: scripts use small ones as they like
 
 
@@ -49,9 +50,9 @@ class Child:
         if self.pid == 0:
             try:
                 self._link.close()
-                number = _become_command(guard, other, words, environment, signals)
+                number, refused = _become_command(guard, other, words, environment, signals)
                 if number:
-                    os.write(failed_write, b"%d" % number)
+                    os.write(failed_write, b"%d %s" % (number, refused.encode()))
             finally:
                 os._exit(127)
         other.close()
@@ -76,11 +77,6 @@ class Child:
         self._use_processors_of_guard()
         return self._link.send(wire.GO, variables, descriptors=lock_descriptors)
 
-    @property
-    def untold(self) -> int:
-        """The errno for which it was not told to go although it is there; 0: it was, or is gone."""
-        return self._link.failure
-
     def _use_processors_of_guard(self) -> None:
         """It may have been forked while its guard was kept off the processor of the keeper, for a moment."""
         try:
@@ -89,13 +85,15 @@ class Child:
         except OSError:
             pass  # killed: found out when it gets the order
 
-    def error(self) -> int | None:
-        """0 if it was executed (or killed before that), the errno if it could not be, ``None``: not known yet."""
+    def error(self) -> tuple[int, str] | None:
+        """The errno if it could not go or be executed, and a line if it was neither; 0: it was; ``None``: not known."""
+        if self._link.failure:
+            return self._link.failure, ""
         try:
-            answer = os.read(self.failed, 16)
+            number, _, refused = os.read(self.failed, LONGEST_ANSWER).partition(b" ")
         except BlockingIOError:
             return None
-        return int(answer) if answer else 0
+        return int(number or 0), refused.decode()
 
     def drop(self) -> None:
         """It is not needed: end it, also when somebody has stopped it."""
@@ -115,15 +113,15 @@ def _become_command(
     words: tuple[str, ...],
     environment: dict[str, str],
     signals: Signals,
-) -> int:
-    """In the child: wait for the order and execute; returns only the errno of a failure, 0 if it was not needed."""
+) -> tuple[int, str]:
+    """In the child: wait for the order and execute; returns only what :meth:`Child.error` tells."""
     try:
         kernel.set_death_signal(_signal.SIGKILL)
         if os.getppid() != guard:
-            return 0  # the guard died before the kernel was told: nobody would watch
+            return 0, ""  # the guard died before the kernel was told: nobody would watch
         frames = _await_order(link, signals, words, environment)
         if not frames:
-            return 0
+            return 0, ""
         _, (variables,), lock_descriptors = frames[0]
         for pair in variables:
             name, _, content = os.fsdecode(pair).partition("=")
@@ -132,11 +130,11 @@ def _become_command(
             _pass_on(descriptor)
         signals.restore_for_command()
         _exec(words, environment)
-    except ConfigError:
-        return errno.EPERM
+    except ConfigError as refused:
+        return errno.EPERM, str(refused)
     except OSError as failure:
-        return failure.errno or errno.EINVAL
-    return errno.EINVAL
+        return failure.errno or errno.EINVAL, ""
+    return errno.EINVAL, ""
 
 
 def _await_order(link: Channel, signals: Signals, words: tuple[str, ...], environment: dict[str, str]) -> list[Frame]:

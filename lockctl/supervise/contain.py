@@ -21,11 +21,16 @@ from _signal import SIGCHLD, SIGKILL
 from errno import EPERM
 
 from lockctl import clock, kernel
+from lockctl.errors import EXHAUSTED
 from lockctl.supervise import namespaces, tree
 from lockctl.supervise.tree import SWEEP_PAUSE, UNENDED
 
 NO, AUTO, REQUIRE = "no", "auto", "require"  # the setting ``contain``
 COMMAND_ENDED = b"."
+REFUSED = (
+    "--contain: this system allows no pid namespace with a /proc of its own ({}): start lockctl as root with"
+    " CAP_SYS_ADMIN, or as another user where user namespaces are allowed"
+)
 
 
 def enter(wanted: str, keep: tuple[int, ...]) -> Init | None:
@@ -48,6 +53,12 @@ def enter(wanted: str, keep: tuple[int, ...]) -> Init | None:
             raise
         namespaces.leave_pid_namespace()
         return None
+
+
+def told(refused: OSError) -> tuple[int, str]:
+    """The errno of what :func:`enter` raised, and a line about it if no limit was reached."""
+    number = refused.errno or EPERM
+    return number, "" if number in EXHAUSTED else REFUSED.format(os.strerror(number))
 
 
 class Init:

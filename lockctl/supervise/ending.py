@@ -11,11 +11,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lockctl.model import Outcome
 
-UNCONTAINED = (
-    "--contain: this system allows no pid namespace with a /proc of its own ({}): start lockctl as root with"
-    " CAP_SYS_ADMIN, or as another user where user namespaces are allowed"
-)
-
 
 class Ending(Value):
     """How a job ended, as the keeper saw it."""
@@ -24,7 +19,7 @@ class Ending(Value):
     cause: str | None  # why it was stopped, one of ``lockctl.events``; None: it ended by itself
     detail: str  # one line about the cause
     error: int  # errno of an exec that failed, else 0
-    uncontained: bool  # it was a namespace that failed, which the job requires
+    refused: str  # one line about what else was needed and not given, if it was not the exec that failed
     leftovers: int  # processes that outlived the command and were stopped
     left: str  # which ones, for people
     asked_to_end: bool  # somebody sent lockctl a signal that ends programs
@@ -45,8 +40,7 @@ def ended(outcome: Outcome, ending: Ending, ends: tuple[tuple[int, str], ...] = 
         renewal_failures=ending.renewal_failures,
     )
     if ending.error:
-        refused = UNCONTAINED.format(os.strerror(ending.error)) if ending.uncontained else ""
-        return replace(outcome, kind="not_executed", started_at=None, duration=None, detail=refused)
+        return replace(outcome, kind="not_executed", started_at=None, duration=None, detail=ending.refused)
     kinds = {LOST: "lost", REVOKED: "revoked", TIMED_OUT: "timed_out"}
     if ending.cause in kinds:
         return replace(outcome, kind=kinds[ending.cause], detail=ending.detail)

@@ -41,7 +41,7 @@ class GuardProcess:
         self.on_terminal = on_terminal  # the command will share the keeper's process group
         self.link = link
         self.ordered = False  # to start the command, which it may then have done
-        self.unordered = 0  # errno for which it could not be, although it is there
+        self.unordered = 0, ""  # errno for which it could not be, although it is there, and a line about it
         self._knows_deadline = True  # the last one that there was
         self.waits_for_rest = False  # the job is over when nobody is left who outlives the command
 
@@ -59,7 +59,9 @@ class GuardProcess:
         self.ordered = self._knows_deadline and self.link.send(
             wire.START, *orders.encode(schedule), tuple(map(os.fsencode, environment)), descriptors=descriptors
         )
-        self.unordered = 0 if self.ordered else self.link.failure
+        if not self.ordered:
+            number = self.link.failure
+            self.unordered = number, "" if number in (0, *EXHAUSTED) else str(kernel.refusal("sendmsg", number))
 
     def tell_manner(self, *, as_json: bool, verbose: bool, quiet: bool, log: str | None) -> None:
         """Have it say in this manner what it notes, and at the place *log*, too. Before :meth:`start`."""
@@ -138,7 +140,7 @@ def fork_guard(
     *set_manner* with what :meth:`GuardProcess.tell_manner` says.
     Raises ``ConfigError`` where a command could not be watched over, ``OSError`` when something is used up.
     """
-    tree.hold_proc_of_children()
+    tree.hold_proc(starts=True)
     kernel.become_subreaper()
     other, link = wire.pair()
     on_terminal = _has_terminal()
@@ -179,7 +181,11 @@ def put_beside(pid: int) -> None:
     also those that are added later. What the kernel does not permit is left out: the start is only slower then.
     """
     here, there_are = kernel.call("sched_getcpu"), os.cpu_count() or 1
-    if not (0 <= here < MOST_PROCESSORS and 2 <= there_are <= len(os.sched_getaffinity(0))):
+    try:
+        usable = len(os.sched_getaffinity(0))
+    except OSError:
+        return
+    if not (0 <= here < MOST_PROCESSORS and 2 <= there_are <= usable):
         return
     bits = 8 * kernel.LONG
     every = [(1 << bits) - 1] * (MOST_PROCESSORS // bits)
@@ -196,9 +202,9 @@ def _be_guard(make: Callable[[], Guard], environment: dict[str, str], link: Chan
     try:
         guard = make()
     except OSError as failure:  # no more descriptors
-        link.send(wire.FAILED, failure.errno or EAGAIN, False)
-    except ConfigError:
-        link.send(wire.FAILED, EPERM, False)
+        link.send(wire.FAILED, failure.errno or EAGAIN, "")
+    except ConfigError as refused:
+        link.send(wire.FAILED, EPERM, str(refused))
     else:
         guard.run(environment)
 

@@ -113,9 +113,9 @@ class Guard:
         self._poll.unregister(child.failed)
         child.close()
         self._job.child = None
-        if error:
+        if error[0]:
             self._failed = True
-            self._link.send(wire.FAILED, error, False)
+            self._link.send(wire.FAILED, *error)
         else:
             self._tell_start()
 
@@ -223,7 +223,7 @@ class Guard:
                 for descriptor in self._job.lock_descriptors:
                     kernel.free(descriptor)  # before the keeper is told, which would take as long again
             self._link.send(wire.FINISHED, self._ended)
-            os.sched_yield()  # the end of this process takes longer than what the keeper does now
+            kernel.call("sched_yield")  # the end of this process takes longer than what the keeper does now
 
     def _tell_kill(self) -> None:
         self._kills += 1

@@ -13,7 +13,7 @@ import select
 from _signal import SIGCHLD, SIGCONT, SIGHUP, SIGKILL
 
 from lockctl import events, kernel
-from lockctl.errors import EXHAUSTED, GUARD_KILLED, BackendUnavailable
+from lockctl.errors import GUARD_KILLED, BackendUnavailable
 from lockctl.lease.schedule import HELD_UP
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
@@ -66,7 +66,7 @@ class Keeper:
         self._status: int | None = None
         self._cause: str | None = None  # as the guard says
         self._error = 0
-        self._uncontained = False
+        self._refused = ""
         self._leftovers = 0
         self._left = ""
         self._asked_to_end = False
@@ -108,7 +108,7 @@ class Keeper:
             self._live.begin(self._clock(), deadline)
         gc.freeze()  # what is here already stays, and stays shared with the guard's memory
         gc.enable()
-        self._error = self._guard.unordered
+        self._error, self._refused = self._guard.unordered
         self._finished = self._error != 0
         while not self._finished:
             late = self._sleep()
@@ -123,7 +123,7 @@ class Keeper:
             cause=self._cause,
             detail=self._live.detail,
             error=self._error,
-            uncontained=self._uncontained and self._error not in EXHAUSTED,
+            refused=self._refused,
             leftovers=self._leftovers,
             left=self._left,
             asked_to_end=self._asked_to_end,
@@ -156,7 +156,7 @@ class Keeper:
                 (self._command,) = values
                 self._note("debug", f"started as pid {self._command}", "started")
             elif kind == wire.FAILED:
-                self._error, self._uncontained = values
+                self._error, self._refused = values
                 self._finished = True
             elif kind == wire.HALTED:
                 halted, self._halts = values

@@ -8,6 +8,7 @@ import select
 
 from lockctl import clock as clocks
 from lockctl import events, kernel
+from lockctl.errors import ConfigError
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
 from lockctl.supervise.child import Child, wait_for
@@ -80,7 +81,9 @@ class Starting:
             if self.await_start(environment):
                 return True
         except OSError as failure:  # no more processes or descriptors
-            self._link.send(wire.FAILED, failure.errno or errno.EAGAIN, False)
+            self._link.send(wire.FAILED, failure.errno or errno.EAGAIN, "")
+        except ConfigError as refused:
+            self._link.send(wire.FAILED, errno.EPERM, str(refused))
         if self.job.child is not None:
             self.job.child.drop()
         return False
@@ -90,7 +93,7 @@ class Starting:
         return Child(self._words, environment, self._signals, own_group=not self._on_terminal, contained=contained)
 
     def await_start(self, environment: dict[str, str]) -> bool:
-        """The same, with the process that is there. Raises ``OSError``: nothing is to run."""
+        """The same, with the process that is there. Raises ``ConfigError``, ``OSError``: nothing is to run."""
         poll = select.poll()
         poll.register(self._link.fileno, select.POLLIN)
         deadline = float("inf")
@@ -153,8 +156,8 @@ class Starting:
         # a lock file is the command's too; a connection is kept open here, until the job is gone, and no more
         descriptors = self.job.lock_descriptors if orders.kernel_held else ()
         if not child.go(variables, descriptors):
-            number = child.untold or errno.EAGAIN
-            raise OSError(number, os.strerror(number))
+            number, refused = child.error() or (0, "")
+            raise ConfigError(refused) if refused else OSError(number or errno.EAGAIN, "not told")
         self.job.pid = child.pid
         self.job.watch = Watch(orders, schedule, now=now, deadline=self.job.deadline)
         return True
@@ -166,7 +169,7 @@ class Starting:
         try:
             self.job.init = contain.enter(wanted, self.job.lock_descriptors)
         except OSError as refused:
-            self._link.send(wire.FAILED, refused.errno or errno.EPERM, True)
+            self._link.send(wire.FAILED, *contain.told(refused))
             return False
         if self.job.init is not None and self.job.child is not None:
             self.job.child.drop()

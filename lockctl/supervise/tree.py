@@ -28,9 +28,9 @@ NO_PROC = (
     "/proc is missing, or shows another pid namespace: lockctl needs it to watch over processes"
     " (mount -t proc proc /proc, or unshare --mount-proc)"
 )
+FOR_CHILDREN = "/proc/self/ns/pid_for_children"
 ELSEWHERE = (
-    "what is started here gets into another pid namespace than /proc shows: lockctl could not watch over it"
-    " (unshare --pid needs --fork --mount-proc, too)"
+    "what is started here gets into another pid namespace than /proc shows (unshare --pid needs --fork --mount-proc)"
 )
 
 
@@ -41,8 +41,8 @@ class _Proc:
     descriptor: int | None = None
 
 
-def hold_proc() -> None:
-    """Keep /proc open, so that the job can neither unmount nor cover it.
+def hold_proc(*, starts: bool = False) -> None:
+    """Keep /proc open, so that the job can neither unmount nor cover it. *starts*: for who starts processes.
 
     Raises ``ConfigError`` where it is missing or shows another pid namespace, whose numbers are not ours: what is
     started there could not be ended. Raises ``OSError`` when there are no more descriptors.
@@ -56,27 +56,17 @@ def hold_proc() -> None:
         ours = False
     if not ours:
         raise ConfigError(NO_PROC)
+    if starts and starts_elsewhere():
+        raise ConfigError(ELSEWHERE)
     _Proc.prefix, _Proc.descriptor = "", descriptor
 
 
-def hold_proc_of_children() -> None:
-    """The same for who starts processes. Raises ``ConfigError`` also where they get into another pid namespace."""
-    hold_proc()
-    if starts_elsewhere():
-        raise ConfigError(ELSEWHERE)
-
-
 def starts_elsewhere() -> bool:
-    """Whether children of this process get into another pid namespace, as after ``unshare --pid`` without a fork."""
-    path = _Proc.prefix + "self/ns/pid"
+    """Whether children get into another pid namespace, as after ``unshare --pid`` without a fork."""
     try:
-        own, _ = os.readlink(path, dir_fd=_Proc.descriptor), os.lstat(path + "_for_children", dir_fd=_Proc.descriptor)
-    except OSError:
-        return False  # a kernel without them
-    try:
-        return os.readlink(path + "_for_children", dir_fd=_Proc.descriptor) != own
-    except OSError:
-        return True  # nobody is yet in that namespace
+        return os.readlink(FOR_CHILDREN) != pid_namespace()
+    except OSError:  # nobody is yet in that namespace, or the kernel has none
+        return os.path.lexists(FOR_CHILDREN)
 
 
 def descendants(root: int, spare: frozenset[int] = frozenset()) -> list[int]:

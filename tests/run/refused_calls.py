@@ -9,8 +9,11 @@ import platform
 import struct
 import sys
 
-X86_64 = {"prctl": 157, "timerfd_create": 283, "signalfd": 289, "pidfd_open": 434}
-GENERIC = {"prctl": 167, "timerfd_create": 85, "signalfd": 74, "pidfd_open": 434}  # aarch64, riscv64, loongarch64
+X86_64 = {"prctl": 157, "timerfd_create": 283, "signalfd": 289, "pidfd_open": 434, "timerfd_settime": 286}
+X86_64.update(sched_getaffinity=204, sched_setaffinity=203, sched_yield=24, socketpair=53, sendmsg=46)
+# aarch64, riscv64, loongarch64
+GENERIC = {"prctl": 167, "timerfd_create": 85, "signalfd": 74, "pidfd_open": 434, "timerfd_settime": 86}
+GENERIC.update(sched_getaffinity=123, sched_setaffinity=122, sched_yield=124, socketpair=199, sendmsg=211)
 PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 22, 38, 2
 LOAD, IF_EQUAL, RETURN = 0x20, 0x15, 0x06
 NUMBER, FIRST = (

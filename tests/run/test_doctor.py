@@ -65,6 +65,7 @@ def doctor(lockctl: Lockctl) -> Callable[..., dict[str, str]]:
     ("call", "found"),
     [
         ("timerfd_create", "clock"),
+        ("timerfd_settime", "clock"),
         (f"prctl={kernel.PR_SET_PDEATHSIG}", "death_signal"),
         (f"prctl={kernel.PR_SET_CHILD_SUBREAPER}", "subreaper"),
         ("pidfd_open", "pidfd"),

@@ -233,7 +233,7 @@ def _start_time(pid: int) -> int | None:
 
 
 TREE = SimpleNamespace(
-    hold_proc_of_children=nothing,
+    hold_proc=nothing,
     send=_send,
     signal_all=_signal_all,
     children=lambda pid: [each.pid for each in me().system.processes[pid].children],
@@ -314,7 +314,6 @@ class Child:
 
     def waits(self) -> bool:
         """See the real one."""
-        Here.world.step()
         return not self.process.dead
 
     def go(self, variables: tuple[bytes, ...], descriptors: tuple[int, ...]) -> bool:
@@ -327,11 +326,11 @@ class Child:
         self.process.execute_soon(variables)
         return True
 
-    def error(self) -> int | None:
+    def error(self) -> tuple[int, str] | None:
         """See the real one."""
         if self._failed.content:
-            return errno.ENOENT
-        return 0 if self._failed.over else None
+            return errno.ENOENT, ""
+        return (0, "") if self._failed.over else None
 
     def drop(self) -> None:
         """See the real one."""

@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import select
+from errno import EIO
 from typing import TYPE_CHECKING
 
 from lockctl import kernel
@@ -39,8 +40,11 @@ AT_ONCE = 4096  # bytes, PIPE_BUF: a pipe takes as many whole or not at all
 
 def start(order: Wanted, remains: Remains, given: Mapping[str, str | bool], environ: Mapping[str, str]) -> Daemon:
     """Fork the daemon, before this process does anything to its signals."""
-    tree.hold_proc_of_children()  # refuses here what the daemon would refuse, and could not say
-    own, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC)
+    tree.hold_proc(starts=True)  # refuses here what the daemon would refuse, and could not say
+    try:
+        own, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC)
+    except OSError as failure:
+        raise kernel.refusal("socketpair", failure.errno or EIO) from None
     carried.send(own)
     try:
         log = os.open(remains.path(".log"), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)

@@ -147,6 +147,9 @@ def _watch(guard: GuardProcess, signals: Signals, talk: Talk, variables: list[st
 
 
 def _status(ending: Ending, words: tuple[str, ...], talk: Talk) -> int:
+    if ending.refused:
+        talk("error", ending.refused)
+        return exit_status.CONFIG
     if ending.error:
         talk("error", cannot_run(words, ending.error))
         return exit_status.of_exec(ending.error)

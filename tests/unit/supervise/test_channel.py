@@ -81,7 +81,7 @@ def test_each_kind_of_frame_arrives_as_it_was_sent(ends: tuple[Channel, Channel]
         **dict.fromkeys((channel.SIGNAL, channel.HALTED), (19, 2)),
         **dict.fromkeys((channel.STARTED, channel.ENDED), (4711,)),
         channel.MANNER: (True, False, True, None),
-        channel.FAILED: (13, True),
+        channel.FAILED: (13, ""),
         channel.LEFTOVERS: (2, "sleep (pid 4711)"),
         channel.KILLED: ("sleep (pid 4711)",),
         channel.UNHELD: (),

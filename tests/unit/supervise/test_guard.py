@@ -89,7 +89,7 @@ assert not os.path.exists(MARK)
 guard = give("/no/such/program", killed={killed})
 guard.link.send(wire.SIGNAL, 28, 0)
 found = answers(guard)
-assert found[wire.FAILED] == (2, False) and wire.ENDED not in found, found
+assert found[wire.FAILED] == (2, '') and wire.ENDED not in found, found
 """,
     ],
     ids=["signal", "loss", "revocation", "end of the keeper", "not found"],
