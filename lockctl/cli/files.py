@@ -29,7 +29,14 @@ def can_put(path: str) -> bool:
                 return found in STREAMS or os.access(f"/proc/self/fd/{found}", os.W_OK)
             finally:
                 _close(found)
-        directory = os.path.dirname(path) or "."
+    except OSError:
+        return False
+    return takes_files(os.path.dirname(path) or ".")
+
+
+def takes_files(directory: str) -> bool:
+    """Whether this user can make files in a directory."""
+    try:
         deleted = not os.path.isabs(directory) and os.stat(directory).st_nlink == 0  # but it is still somebody's
     except OSError:
         return False

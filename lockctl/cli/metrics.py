@@ -12,7 +12,7 @@ import stat
 from time import monotonic, sleep
 
 from lockctl.cli import exit_status
-from lockctl.cli.files import put
+from lockctl.cli.files import put, takes_files
 from lockctl.clock import wall
 from lockctl.model import OUTCOMES, Outcome
 from lockctl.names import printable
@@ -45,7 +45,7 @@ LARGEST = 1 << 16  # bytes: far more than one file has
 def check_directory(path: str) -> None:
     """Find out before anything runs whether a file can be written there; raises ``ValueError``."""
     place = absolute(path)
-    if not (os.path.isdir(place) and os.access(place, os.R_OK | os.W_OK | os.X_OK)):
+    if not (os.path.isdir(place) and os.access(place, os.R_OK) and takes_files(place)):
         raise ValueError(f"{printable(path)} is not a directory in which this user can write: create it")
 
 

@@ -206,9 +206,13 @@ def test_a_report_can_have_the_longest_name_that_there_is(lockctl, locks, name):
     assert not list(locks.glob("*.tmp"))
 
 
-def test_a_report_into_a_directory_that_was_deleted_is_refused(lockctl, locks):
+@pytest.mark.parametrize(
+    ("option", "place", "said"),
+    [("--report", "report", "cannot write report"), ("--metrics-dir", ".", ". is not a directory in which")],
+)
+def test_what_is_to_be_written_into_a_directory_that_was_deleted_is_refused(lockctl, locks, option, place, said):
     line = 'cd "$0" && rmdir "$0" && exec "$@"'
-    words = [lockctl.command, "run", "-l", "a", "--report", "report", "--", "echo", "ran"]
+    words = [lockctl.command, "run", "-l", "a", option, place, "--", "echo", "ran"]
     (locks / "gone").mkdir()
     done = subprocess.run(
         ["sh", "-c", line, str(locks / "gone"), *words],
@@ -219,7 +223,7 @@ def test_a_report_into_a_directory_that_was_deleted_is_refused(lockctl, locks):
         check=False,
     )
     assert (done.returncode, done.stdout) == (64, "")
-    assert "--report: cannot write report" in done.stderr
+    assert f"{option}: {said}" in done.stderr
 
 
 def test_words_that_are_no_text_are_reported_all_the_same(report):
