@@ -263,16 +263,19 @@ def _deposed(chance: random.Random, plan: Plan) -> Plan:
 def _cut_in_turn(chance: random.Random, plan: Plan) -> Plan:
     """Silence as soon as somebody who has waited gets the lock.
 
-    During the wait, answers may have come late, or a leader may have been deposed.
+    During the wait, answers may have come late, or a leader may have been deposed. A long lease is not renewed until then.
     """
-    ttl = chance.choice(TTLS)
-    first = RunPlan(0, 0.0, ttl, 30.0, chance.uniform(1.0, 0.5 * ttl))
-    is_late = chance.random() < 0.3
+    is_late, is_long = chance.random() < 0.3, chance.random() < 0.3
+    ttl = rare.LONG if is_long else chance.choice(TTLS)
+    first = RunPlan(0, 0.0, ttl, 30.0, chance.uniform(1.0, 5.0 if is_long else 0.5 * ttl))
     if is_late:
         first = first._replace(length=chance.uniform(3.7, 4.7))
     second = first._replace(host=1, start=0.5, wait=90.0, length=3 * ttl, stubborn=INFINITE)
     faults = [Fault("cut", 1, first.length + chance.uniform(0.01, 0.1), 4 * ttl, BOTH)]
-    if is_late:  # its answers, for the 3 s before
+    if is_long:  # and what it is told of its turn comes late
+        time = first.length + chance.uniform(0.015, 0.03)
+        faults = [Fault("slow", 1, time, chance.uniform(5.0, rare.LATEST), ANSWER), faults[0]._replace(at=time + 0.3)]
+    elif is_late:  # its answers, for the 3 s before
         time = first.length - 3.0 - 0.2 * chance.random()
         faults.append(Fault("slow", 1, time, chance.uniform(0.1, 0.25) * ttl, ANSWER))
     elif plan.store in ("etcd", "etcd-cluster") and chance.random() < 0.6:
@@ -285,7 +288,7 @@ def _cut_in_turn(chance: random.Random, plan: Plan) -> Plan:
 
 def _wait_ends(chance: random.Random, plan: Plan) -> Plan:
     """Some over a slow network who stop waiting for a lock that is kept closed after its job."""
-    ttl, slowest = chance.choice(TTLS), chance.choice((0.02, 0.1, 0.2))
+    ttl, slowest = chance.choice((*TTLS, rare.LONG)), chance.choice((0.02, 0.1, 0.2))
     first = RunPlan(0, 0.0, ttl, 30.0, 0.0, min_hold=60.0)
     others = [
         first._replace(host=1, start=0.9 + 0.1 * number, wait=chance.uniform(1.0, 8.0), min_hold=0.0)
@@ -1002,8 +1005,8 @@ OF_OTHERS = (_busy, _busy, _expired, _expired, *(_another_program,) * 6)  # all 
 OF_OBJECTS = (_busy, _busy, _expired, _expired, rare.come_as_a_lease_ends, rare.come_as_a_lease_ends)
 # of stores: what only they have
 OF_STORES = {
-    "etcd": (_deposed, _deposed, _busy, _busy, _expired),
-    "etcd-cluster": (_deposed, _deposed, _far, _far, _one_at_a_time),
+    "etcd": (_deposed, _deposed, _busy, _busy, _expired, _wait_ends),
+    "etcd-cluster": (_deposed, _deposed, _far, _far, _one_at_a_time, _wait_ends),
     "nats": (_deposed, _deposed, _busy, _busy, _expired, _expired),
     "redis": (_far_behind, _busy, _busy, _busy, _busy, *(_another_program,) * 3),
     "redlock": (_few_answer, _few_answer, _renamed, _taken_away),
