@@ -301,7 +301,7 @@ def _kept_closed(chance: random.Random, plan: Plan) -> Plan:
     """Some who wait for a lock that is kept closed after its job, but not for ever."""
     ttl, slowest = chance.choice(TTLS), chance.choice((0.002, 0.02))
     first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(0.1, 2.0))
-    first = first._replace(min_hold=first.length + chance.uniform(0.5, 4.0))
+    first = first._replace(min_hold=first.length + chance.uniform(0.5, chance.choice((4.0, 15.0))))
     start = chance.choice((0.5, first.min_hold)) * chance.random()
     mode = chance.choice(("exclusive", "exclusive", "shared"))
     if mode in WITHOUT.get(plan.store, ()):
@@ -634,7 +634,7 @@ def _at_once(chance: random.Random, plan: Plan) -> Plan:
 def _slot_of_the_dead(chance: random.Random, plan: Plan) -> Plan:
     """Somebody who is killed with one of two slots, while another one keeps the lock and a third one waits."""
     ttl = chance.choice((6.0, 10.0))
-    first = RunPlan(0, 0.0, ttl, 90.0, 4.0 * ttl, mode="slot", slots=2)
+    first = RunPlan(0, 0.0, ttl, 90.0, chance.choice((4.0, chance.uniform(0.3, 2.5))) * ttl, mode="slot", slots=2)
     runs = (
         first,
         first._replace(host=1, ttl=chance.choice((ttl, 30.0))),
