@@ -645,16 +645,20 @@ def _slot_of_the_dead(chance: random.Random, plan: Plan) -> Plan:
 
 
 def _queued(chance: random.Random, plan: Plan) -> Plan:
-    """Several who wait, and something happens to the one in front, or to its helper."""
+    """Several who wait, and something happens to the one in front, or to its helper; or one comes when some were served."""
     ttl, length = chance.choice(TTLS), chance.uniform(1.5, 4.0)
     modes = chance.choice((("exclusive",), ("exclusive",), ("shared", "exclusive"), ("slot",)))
     if not set(modes).isdisjoint(WITHOUT.get(plan.store, ())):
         modes = ("exclusive",)
+    comes_later = chance.random() < 0.2
     runs = [
         RunPlan(number % 2, 0.3 * number + chance.uniform(0, 0.2), ttl, 120.0, length, mode=chance.choice(modes))
-        for number in range(chance.choice((3, 3, 4)))
+        for number in range(4 if comes_later else chance.choice((3, 3, 4)))
     ]
     runs = [each._replace(slots=2 if each.mode == "slot" else 1) for each in runs]
+    if comes_later:
+        runs.append(runs[0]._replace(start=length * chance.uniform(2.1, 2.9)))
+        return plan._replace(runs=tuple(runs))
     faults = []
     for _ in range(chance.choice((1, 1, 2))):
         time = chance.uniform(1.5, 3 * length)
