@@ -59,6 +59,16 @@ def refused_then_silent(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=(run,), faults=(down, lost))
 
 
+def late_then_silent(chance: random.Random, plan: Plan) -> Plan:
+    """Answers so late that more was asked meanwhile, and then there is silence: the lease counts from what they answer."""
+    ttl = chance.choice((6.0, 6.0, 10.0, 20.0))
+    holder = RunPlan(0, 0.0, ttl, 30.0, 6 * ttl, INFINITE)
+    waiter = RunPlan(1, 1.0, ttl, 90.0, 1.0)
+    slow = Fault("slow", 0, chance.uniform(0.1, ttl), ttl * chance.uniform(0.2, 0.45), ANSWER)
+    cut = Fault("cut", 0, slow.at + slow.value + ttl * chance.uniform(0.0, 0.25), 4 * ttl, BOTH)
+    return plan._replace(rates=SLOW_CLOCK, runs=(holder, waiter), faults=(slow, cut))
+
+
 def refused_for_long(chance: random.Random, plan: Plan) -> Plan:
     """A server that refuses, for nearly as long as a lease may do without a renewal."""
     ttl = chance.choice(TTLS)
@@ -601,6 +611,7 @@ OF_STREAMS = (
     refused_then_silent,
     refused_then_silent,
     refused_for_long,
+    late_then_silent,
     asked_before_it_is_known,
     granted_again,
     asked_as_it_is_cut,
