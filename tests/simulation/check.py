@@ -24,6 +24,7 @@ from tests.simulation import (
     stops,
     waits,
 )
+from tests.simulation.kubernetes import KubernetesServer
 from tests.simulation.objects import ObjectServer
 from tests.simulation.others import Other
 from tests.simulation.plan import DENIED, DISK, GUARD, KEEPER, KEPT, LOCK, NEAR, OLDER
@@ -78,6 +79,7 @@ def violations(history: History) -> list[str]:
         *_lost_too_soon(history),
         *_left(history),
         *_left_on_nodes(history),
+        *_removed_of_others(history),
         *_unleft(history),
         *rubbish.violations(history),
         *forgetting.violations(history),
@@ -396,6 +398,12 @@ def _left_on_nodes(history: History) -> Iterator[str]:
         if settled and history.plan.slowest <= NEAR and not record.plan.min_hold:
             for owner in sorted(record.on_nodes):
                 yield f"left: {record.name} ended at {record.ended:.3f}, and a node has something of {owner[:6]}"
+
+
+def _removed_of_others(history: History) -> Iterator[str]:
+    for server in history.servers:
+        for what in server.removed_of_others if isinstance(server, KubernetesServer) else ():
+            yield f"removed: {what}"
 
 
 def _unleft(history: History) -> Iterator[str]:

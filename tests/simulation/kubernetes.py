@@ -36,6 +36,7 @@ class KubernetesServer(HttpServer):
     def __init__(self, number: int, rate: float) -> None:
         super().__init__(number, rate)
         self.objects: dict[str, dict[str, Any]] = {}
+        self.removed_of_others: list[str] = []
         self._version = 1
         self._removed: dict[str, int] = {}  # the version at which that was
         self._watches: list[Watch] = []
@@ -135,7 +136,7 @@ class KubernetesServer(HttpServer):
         for field in ("annotations", "labels"):
             there = metadata.get(field) or {}
             if kind == "MODIFIED" and not there.items() >= TEAM.items():
-                Here.world.bugs.append(f"the {field} that others have put into {name} are gone")
+                self.removed_of_others.append(f"the {field} that others have put into {name}")
             metadata[field] = {**there, **TEAM}
         made = {**asked, "metadata": metadata}
         self.objects[name] = made
