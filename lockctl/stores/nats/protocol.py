@@ -108,8 +108,7 @@ class Bucket:
 
     def settings(self, deadline: Deadline) -> tuple[dict[str, Any], float]:
         """The configuration of the stream, and the time there."""
-        (answer,) = self._ask([self._info()], deadline)
-        at = self._time(answer)
+        at = self._time(self._ask([self._info()], deadline)[0])
         return self.config, at
 
     def subject(self, key: str) -> str:
@@ -120,9 +119,9 @@ class Bucket:
         """A new connection to the first server that accepts one."""
         endpoints = list(self._address.endpoints)
         start = os.urandom(1)[0] % len(endpoints)
+        endpoints = endpoints[start:] + endpoints[:start]
         problem: BackendUnavailable | None = None
-        in_turn = endpoints[start:] + endpoints[:start]
-        for each, share in zip(in_turn, deadline.shares(len(in_turn)), strict=True):
+        for each, share in zip(endpoints, deadline.shares(len(endpoints)), strict=True):
             try:
                 return Connection(self._address, each, share)
             except BackendUnavailable as failure:

@@ -55,7 +55,7 @@ MANY_IN_FLIGHT = """
 import errno, os, resource, socket
 from lockctl.supervise.child import Child
 from lockctl.supervise.signals import Signals
-child = Child(("true",), dict(os.environ), Signals(), group=0)
+child = Child(("true",), dict(os.environ), Signals(), own_group=False)
 one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
 socket.send_fds(one, [b"."], [0] * 80)
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
