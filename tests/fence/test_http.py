@@ -12,6 +12,7 @@ import pytest
 
 from lockctl import fence
 from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.fence import locate
 from lockctl.fence.http import parse_header
 from lockctl.fence.stores.http import HttpStore
 from tests.fence.contract import DOMAIN, Client, mark
@@ -211,6 +212,13 @@ class TestServers:
         place = f"{server.address}/stock"
         assert fence.advance(f"http://me:{quoted}@{place}", mark(33)) == mark(33)
         assert fence.current(f"http://me@{place}?password_file={tmp_path}/password") == mark(33)
+        (tmp_path / "changed").write_text("wrongpass")
+        store = locate(f"http://me@{place}?password_file={tmp_path}/changed").store
+        with pytest.raises(ConfigError, match="status 401"):
+            store.current("/stock", timeout=LIMIT)
+        (tmp_path / "changed").write_text(PASSWORD)
+        assert store.current("/stock", timeout=LIMIT) == mark(33), "the file is read again"
+        store.close()
         for wrong in ("", "me:wrongpass@", ":wrongpass@"):
             with pytest.raises(ConfigError, match=r"status 40[01]") as told:
                 fence.advance(f"http://{wrong}{place}", mark(34))

@@ -16,7 +16,9 @@ from lockctl.fence.stores.objects import ObjectStore
 from lockctl.fence.stores.space import Head, Seen
 from lockctl.names import printable
 from lockctl.url import Url, endpoint, take_params
+from lockctl.value import replace
 from lockctl.wire import tls_settings
+from lockctl.wire.deadline import password_now
 from lockctl.wire.http import Client
 from lockctl.wire.stream import Endpoint
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from lockctl.fence.mark import Mark
     from lockctl.wire.answer import Response
     from lockctl.wire.deadline import Deadline
+    from lockctl.wire.http import Fields
 
 PORTS = {"http": 80, "https": 443}
 LONGEST_ETAG = 1024  # characters
@@ -59,10 +62,8 @@ class _Server:
         host, port = endpoint(url.hosts[0], PORTS[url.scheme])
         self.root = url.path
         self._site = f"{url.scheme}://{printable(url.hosts[0])}"
-        login = _login(url)
-        self._secrets = [text for text in (url.password, login.partition(" ")[2]) if text]
-        headers = (("Authorization", login),) if login else ()
-        self._client = Client(Endpoint(self._site, host, port, tls=tls), headers)
+        self._client = Client(Endpoint(self._site, host, port, tls=tls))
+        self._log_in(url)
 
     def shown(self, key: str) -> str:
         return self._site + printable(key)
@@ -86,7 +87,7 @@ class _Server:
             headers.append((HEADER, format_header(mark)))
         if like is not None and "content-type" in like.kept:
             headers.append(("Content-Type", like.kept["content-type"]))
-        answer = self._client.request("PUT", _target(key), deadline, body=data, headers=tuple(headers))
+        answer = self._ask("PUT", key, deadline, tuple(headers), data)
         if answer.status in (200, 201, 204):
             return True
         if answer.status == 412 or (answer.status == 404 and etag is not None):
@@ -94,7 +95,7 @@ class _Server:
         raise self._refused(answer, key, "PUT")
 
     def remove(self, key: str, etag: str, deadline: Deadline) -> bool:
-        answer = self._client.request("DELETE", _target(key), deadline, headers=(("If-Match", etag),))
+        answer = self._ask("DELETE", key, deadline, (("If-Match", etag),))
         if answer.status in (200, 204, 404, 410):
             return True
         if answer.status == 412:
@@ -104,13 +105,28 @@ class _Server:
     def close(self) -> None:
         self._client.close()
 
+    def _ask(self, method: str, key: str, deadline: Deadline, headers: Fields, body: bytes = b"") -> Response:
+        """The answer to a request; if it is that who we are is not known, with the password of now."""
+        while True:
+            answer = self._client.request(method, _target(key), deadline, body=body, headers=headers)
+            password = password_now(self._url.password, deadline) if answer.status == 401 else self._url.password
+            if password == self._url.password:
+                return answer
+            self._log_in(replace(self._url, password=password))
+
+    def _log_in(self, url: Url) -> None:
+        """Say from now on who we are by this URL. Raises ``ConfigError``."""
+        login = _login(url)
+        self._url = url
+        self._secrets = [text for text in (url.password, login.partition(" ")[2]) if text]
+        self._client.headers = (("Authorization", login),) if login else ()
+
     def _look(self, method: str, key: str, deadline: Deadline) -> tuple[Response, str] | None:
         """An object and its strong ETag: a weak one cannot be compared with (RFC 9110, 13.1.1)."""
         weak = deadline.sooner(WEAK_LIMIT)
         while True:
             # of the origin, not of a cache on the way
-            headers = (("Cache-Control", "no-cache"),)
-            answer = self._client.request(method, _target(key), deadline, headers=headers)
+            answer = self._ask(method, key, deadline, (("Cache-Control", "no-cache"),))
             if answer.status in (404, 410):
                 return None
             if answer.status != 200:
