@@ -247,7 +247,17 @@ def cut_in_line(chance: random.Random, plan: Plan) -> Plan:
     second = RunPlan(0, 0.5, 60.0, 120.0, 1.0)
     at = chance.choice((0.5 + 0.06 * chance.random(), chance.uniform(0.5, first.length), first.length + 0.05))
     cut = Fault("cut", 0, at, chance.uniform(1.0, 12.0), chance.choice((REQUEST, ANSWER, BOTH)))
-    return plan._replace(runs=(first, second), faults=(cut,))
+    if plan.store == "redlock" or chance.random() < 0.5:
+        return plan._replace(runs=(first, second), faults=(cut,))
+    # for a slot, behind another one who got the first that was free
+    runs = (
+        first._replace(length=first.length * chance.random()),
+        first,
+        first._replace(start=0.3, length=60.0),
+        second,
+    )
+    slots = tuple([each._replace(mode="slot", slots=2) for each in runs])
+    return plan._replace(runs=slots, faults=(cut,))
 
 
 def asked_while_stopped(chance: random.Random, plan: Plan) -> Plan:

@@ -78,11 +78,12 @@ def _restless(history: History) -> Iterator[str]:
 
 
 def _own_remains(history: History) -> Iterator[str]:
-    """Time in which somebody waited, long after the last outage, for what only its own earlier attempts may have."""
+    """Time in which somebody waited, long after the last outage, and only its own earlier attempts may be in its way."""
     faults, runs, slowest = history.plan.faults, history.plan.runs, history.plan.slowest
     if not faults or not all(each.is_outage for each in faults) or slowest > 0.1:
         return
-    if any(each.mode != "exclusive" or each.min_hold or len(each.locks) > 1 for each in runs):
+    alike = len({(each.mode, each.slots) for each in runs}) == 1 and runs[0].mode != "shared"
+    if not alike or any(each.min_hold or len(each.locks) > 1 for each in runs):
         return
     attempt = ROUNDS if history.plan.store == "redlock" else ACQUIRE_TIMEOUT
     bound = attempt + LONGEST_PAUSE + HANDED_OVER + history.store.looks + 30 * slowest
@@ -93,10 +94,10 @@ def _own_remains(history: History) -> Iterator[str]:
             continue  # who gave up in an outage may have left something
         taken = [(grant.known, _freed(history, each, grant)) for each in others for grant in each.granted]
         until = record.granted[0].known if record.granted else record.ended
-        for free_since, free_until in _times_with_room(taken, 1):
+        for free_since, free_until in _times_with_room(taken, runs[0].slots):
             since = max(record.plan.start, free_since, over)
             if min(free_until, until) - since > bound:
-                yield f"unused: {record.name} waits for its own remains from {since:.3f} until {until:.3f}"
+                yield f"unused: {record.name} waits, and nobody else keeps it out, from {since:.3f} until {until:.3f}"
 
 
 def _taken_again(history: History) -> Iterator[str]:
