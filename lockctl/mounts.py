@@ -22,19 +22,6 @@ def filesystem(path: str, device: int, number: int | None = None) -> str:
     return mount[mount.index(b"-") + 1].decode("ascii", "replace") if mount else ""
 
 
-def number_of(descriptor: int) -> int | None:
-    """The number of the mount that an open file, or path (O_PATH), is in; ``None`` if it is not known.
-
-    Two mounts of one file system have one device, but two numbers.
-    """
-    try:
-        with open(f"/proc/self/fdinfo/{descriptor}", "rb", buffering=0) as file:
-            fields = file.read().split()
-        return int(fields[fields.index(b"mnt_id:") + 1])
-    except (OSError, ValueError):
-        return None
-
-
 def superblock(path: str, device: int) -> int:
     """The device that the kernel's list of locks names for *path*, whose status has this *device*.
 

@@ -117,16 +117,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f": did you mean {close[0]!r}?" if close else ""
 
 
-def as_text(text: str) -> str:
-    """*text* with a question mark for what is not text: a lone surrogate, which stands for a byte that is not UTF-8."""
-    return text.encode("utf-8", "replace").decode()
-
-
 def json_string(text: str) -> str:
     """*text* as a JSON string in ASCII; what is not text (a lone surrogate) becomes a question mark."""
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
-    clean = as_text(text)
+    clean = text.encode("utf-8", "replace").decode()
     try:
         from _json import encode_basestring_ascii
     except ImportError:

@@ -187,11 +187,9 @@ class Starting:
 
     @staticmethod
     def _leave_terminal() -> None:
-        """Be out of reach of what is sent to the keeper's process group, which the command's process is in by now.
-
-        Until then nothing runs that would have to be watched, and a fork is the only way into a group that may have no
-        number in this pid namespace. Called before the last look at the clock: STOP may have been sent to the group.
-        From a session of its own: in that of the command, its parent would be taken for a shell that continues it, and
-        the kernel would let it stop where nobody does, and not end it with the terminal.
-        """
+        """Be out of reach of what is sent to the keeper's process group, which the command's process is in by now."""
+        # Until then nothing runs that would have to be watched, and a fork is the only way into a group that may have
+        # no number in this pid namespace. Called before the last look at the clock: STOP may have been sent to the
+        # group. A session of its own: in that of the command, its parent would be taken for a shell that continues it,
+        # and the kernel would let it stop where nobody does, and not end it with the terminal.
         os.setsid()

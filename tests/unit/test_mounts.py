@@ -8,6 +8,7 @@ import os
 import pytest
 
 from lockctl import mounts
+from lockctl.fence.stores.filesystem import mount_of
 
 MOUNTS = """\
 21 1 0:20 / / rw,relatime - overlay overlay rw,lowerdir=/a - nfs
@@ -54,11 +55,11 @@ def test_the_number_of_the_mount_decides_if_it_is_known() -> None:
 def test_an_open_path_has_the_number_of_its_mount() -> None:
     for path, kind in (("/proc", "proc"), ("/", mounts.filesystem("/", os.stat("/").st_dev))):
         descriptor = os.open(path, os.O_PATH)
-        number = mounts.number_of(descriptor)
+        number = mount_of(descriptor)
         os.close(descriptor)
         assert number is not None
         assert mounts.filesystem("/nowhere", 0, number) == kind
-    assert mounts.number_of(descriptor) is None
+    assert mount_of(descriptor) is None
 
 
 @pytest.mark.usefixtures("table")

@@ -14,7 +14,6 @@ from lockctl.cli.parameters import Parsed, positive_duration
 from lockctl.errors import UsageError
 from lockctl.fence import Location, Mark, Stale, locate, own_mark, parse_token
 from lockctl.fence.mark import parse_domain
-from lockctl.names import as_text
 from lockctl.value import Value
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def document(
     """The JSON of ``advance``, ``check`` and ``show``; the latter accepts nothing, and shows no token of its own."""
     return json.dumps(
         {
-            "resource": as_text(location.resource),
+            "resource": location.resource.encode("utf-8", "replace").decode(),  # a name may be no text
             "store": arguments.scheme,
             "accepted": accepted,
             "token": None if mark is None else mark.token,

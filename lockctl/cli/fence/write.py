@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lockctl import mounts
 from lockctl.cli import exit_status
 from lockctl.cli.fence.options import TIMEOUT, Arguments, own_token
 from lockctl.cli.group import verb
 from lockctl.errors import BackendUnavailable, ConfigError, UsageError
+from lockctl.fence.stores.filesystem import mount_of
 from lockctl.fence.stores.new_file import NewFile, NotSynced, copy_attributes
 from lockctl.fence.stores.objects import ObjectStore
 from lockctl.fence.stores.resource import HINTS, SUFFIX, Resource
@@ -149,7 +149,7 @@ def _replaceable(resource: Resource) -> Iterator[int | None]:
         shown = printable(resource.path)
         if not stat.S_ISREG(old.st_mode):
             raise ConfigError(f"{shown} is not a regular file: it cannot be replaced by one")
-        if mounts.number_of(descriptor) != mounts.number_of(resource.directory):
+        if mount_of(descriptor) != mount_of(resource.directory):
             raise ConfigError(f"{shown} is a mount point, which cannot be replaced: mount its directory in place of it")
         if old.st_nlink > 1:
             raise ConfigError(

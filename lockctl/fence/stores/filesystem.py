@@ -17,7 +17,7 @@ def check(mark: int, path: str, directory: int | None) -> None:
     its last part in *directory*, a descriptor; ``None``: that is only a name, and where the data are is not known.
     """
     shown = printable(path)
-    number = mounts.number_of(mark)
+    number = mount_of(mark)
     kind = mounts.filesystem(os.path.dirname(path), os.fstat(mark).st_dev, number)
     if kind.startswith(mounts.SHARED):
         raise ConfigError(
@@ -37,10 +37,23 @@ def check(mark: int, path: str, directory: int | None) -> None:
     except FileNotFoundError:
         return  # they will be made where the mark is
     try:
-        if mounts.number_of(data) != number or _is_device(data):
+        if mount_of(data) != number or _is_device(data):
             _check_apart(kind, data, path)
     finally:
         os.close(data)
+
+
+def mount_of(descriptor: int) -> int | None:
+    """The number of the mount that an open file, or path (O_PATH), is in; ``None`` if it is not known.
+
+    Two mounts of one file system have one device, but two numbers.
+    """
+    try:
+        with open(f"/proc/self/fdinfo/{descriptor}", "rb", buffering=0) as file:
+            fields = file.read().split()
+        return int(fields[fields.index(b"mnt_id:") + 1])
+    except (OSError, ValueError):
+        return None
 
 
 def _is_device(data: int) -> bool:
@@ -53,7 +66,7 @@ def _check_apart(kind: str, data: int, path: str) -> None:
     """The same for data that are elsewhere, while the mark beside their name is on a file system of *kind*."""
     shown = printable(path)
     seen, is_device = os.fstat(data), _is_device(data)
-    kind_of_data = mounts.filesystem(path, seen.st_dev, mounts.number_of(data))
+    kind_of_data = mounts.filesystem(path, seen.st_dev, mount_of(data))
     there = (
         f"file: {shown} {'is a device' if is_device else 'is mounted there'}, and its mark would be beside it on {kind}"
     )

@@ -1,5 +1,5 @@
 """Files of one host: locks of the kernel."""
 
 # what a run loads to take a lock, see lockctl/loading.py
-PATH = "mounts umask stores.file.address stores.file.layout stores.file.lock"
+PATH = "mounts stores.file.address stores.file.layout stores.file.lock"
 RECORDS = "stores.file.records"

@@ -11,7 +11,6 @@ from errno import EIO, ENXIO
 from lockctl import mounts
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import ALLOWED, printable
-from lockctl.umask import make_directory
 from lockctl.url import Url, plain_path, take_params
 
 TYPE_CHECKING = False
@@ -55,6 +54,8 @@ def open_directory(path: str, *, any_filesystem: bool) -> int:
         pass
     except OSError as failure:
         refuse(path, failure)
+    from lockctl.umask import make_directory  # once on each host
+
     try:
         make_directory(path, 0o755 if os.geteuid() == 0 else 0o700)
         return _open(path, any_filesystem=any_filesystem)
