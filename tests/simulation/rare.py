@@ -236,7 +236,7 @@ def granted_late(chance: random.Random, plan: Plan) -> Plan:
     first = RunPlan(0, 0.0, 20.0, 60.0, 1.0)
     second = first._replace(host=1, start=chance.uniform(0.1, 0.5), length=0.1)
     late = Fault("late", 0, chance.randrange(1, 12), chance.uniform(2.5, 6.0), REQUEST)
-    forget = Fault("forget", 1, second.start + chance.uniform(0.3, 1.5), 0.2)
+    forget = Fault("forget", 1, second.start + chance.uniform(0.3, 1.5), chance.choice((0.0, 0.2)))
     runs = (first, second, second._replace(start=3.0))[: chance.choice((2, 3))]
     return plan._replace(fastest=0.002, slowest=0.01, runs=runs, faults=(late, forget))
 
