@@ -65,7 +65,7 @@ def drawn(seed: int, store: str) -> Plan:
         situations.append(_impatient)
     if store == "zookeeper":
         situations += [_apart, _apart, _silent_then_apart, _asked_in_turn, _asked_from_afar, _asked_from_afar]
-        situations += [_restarted_in_turn, _restarted_in_turn]
+        situations += [_restarted_in_turn, _restarted_in_turn, _slot_of_the_dead]
     else:
         situations += [_unanswered, _granted_twice, _kept_late, _late_in_line]
     situations += OF_STORES.get(store, ())
@@ -273,7 +273,7 @@ def _cut_in_turn(chance: random.Random, plan: Plan) -> Plan:
     second = first._replace(host=1, start=0.5, wait=90.0, length=3 * ttl, stubborn=INFINITE)
     faults = [Fault("cut", 1, first.length + chance.uniform(0.01, 0.1), 4 * ttl, BOTH)]
     if is_long:  # and what it is told of its turn comes late
-        time = first.length + chance.uniform(0.015, 0.03)
+        time = first.length + chance.uniform(0.018, 0.026)
         faults = [Fault("slow", 1, time, chance.uniform(5.0, rare.LATEST), ANSWER), faults[0]._replace(at=time + 0.3)]
     elif is_late:  # its answers, for the 3 s before
         time = first.length - 3.0 - 0.2 * chance.random()
@@ -1009,7 +1009,7 @@ OF_OTHERS = (_busy, _busy, _expired, _expired, *(_another_program,) * 6)  # all 
 OF_OBJECTS = (_busy, _busy, _expired, _expired, rare.come_as_a_lease_ends, rare.come_as_a_lease_ends)
 # of stores: what only they have
 OF_STORES = {
-    "etcd": (_deposed, _deposed, _busy, _busy, _expired, _wait_ends),
+    "etcd": (_deposed, _deposed, _busy, _busy, _expired, _wait_ends, _cut_in_turn),
     "etcd-cluster": (_deposed, _deposed, _far, _far, _one_at_a_time, _wait_ends),
     "nats": (_deposed, _deposed, _busy, _busy, _expired, _expired),
     "redis": (_far_behind, _busy, _busy, _busy, _busy, *(_another_program,) * 3),
