@@ -148,6 +148,7 @@ class Liveness:
         self.ordered = cause
         if at_once:
             self._patience = min(self._patience, AWAKE_AT_LOSS)
-        self._followed_up_at = now + (0 if at_once else self._schedule.grace)
+        # not before a confirmation is there of the deadline that the guard was told just before the order
+        self._followed_up_at = now + (0 if at_once else max(self._schedule.grace, AWAKE_AT_LOSS))
         self._ask_at = min(self._ask_at, self._followed_up_at)
         return events.StopJob(cause, at_once)

@@ -24,6 +24,7 @@ from lockctl.events import (
 )
 from lockctl.lease.schedule import Schedule
 from lockctl.supervise.liveness import AWAKE_AT_LOSS, NEVER, Liveness
+from lockctl.value import replace
 
 if TYPE_CHECKING:
     from lockctl.events import KeeperAction, RenewalEvent
@@ -168,6 +169,23 @@ def test_a_guard_that_confirms_a_deadline_after_an_order_to_stop_is_asked_when_t
     live.heard(112.1)
     live.confirmed(112.1, DEADLINE + 7.0)
     assert live.wake_at() == KILL_AT + 7.0, "it is awake, and has sent KILL"
+
+
+def test_the_answer_to_a_deadline_before_an_order_to_stop_says_nothing_of_what_came_behind_it() -> None:
+    """Without a grace the guard is to be awake at once, and it may be stopped between the two."""
+    live = Liveness(replace(SCHEDULE, grace=0.0), kernel_held=False, kill_on_loss=True)
+    live.begin(START, DEADLINE)
+    now, later = START + 5, DEADLINE + 5
+    assert without_notes(live.report(now, RevocationAsked("ops", "", later))) == [
+        TellDeadline(later),
+        StopJob(REVOKED, at_once=False),
+    ]
+    assert live.due(now) == [RenewNow()]
+    live.confirmed(now + 0.001, later)
+    asked_at = live.wake_at()
+    assert live.due(asked_at) == [TellDeadline(later)]
+    assert live.due(live.wake_at()) == [TakeOver(LOST, "the guard process did not answer")]
+    assert live.wake_at() < now + AWAKE_AT_LOSS + 2 * PATIENCE
 
 
 def test_where_the_kernel_has_the_lock_a_guard_gets_a_whole_lease_after_a_stop() -> None:
