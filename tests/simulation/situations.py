@@ -858,7 +858,8 @@ def _unanswered(chance: random.Random, plan: Plan) -> Plan:
 def _far(chance: random.Random, plan: Plan) -> Plan:
     """A server that is far away."""
     ttl = chance.choice((10.0, 20.0, 30.0))
-    slowest = ttl / chance.uniform(26, 50)
+    # the members of a cluster are tried one after the other, each over a new connection
+    slowest = ttl / (chance.uniform(40, 70) if plan.store == "etcd-cluster" else chance.uniform(26, 50))
     run = RunPlan(0, 0.0, ttl, 60.0, 1.3 * ttl)
     if chance.random() < 0.3:
         run = run._replace(locks=NAMES[:2])
