@@ -184,8 +184,10 @@ class Gathering(MemoryBackend):
     def __init__(self, server: MemoryServer, gathering: threading.Barrier | threading.Event) -> None:
         super().__init__(server)
         self.gathering = gathering
+        self.is_asked = threading.Event()  # for a renewal
 
     def renew(self, grant: Grant, *, timeout: float) -> Grant:
+        self.is_asked.set()
         self._gather(timeout)
         return super().renew(grant, timeout=timeout)
 
@@ -268,13 +270,15 @@ def test_locks_that_could_not_be_given_back_are_named_and_a_place_in_a_queue_is_
 
 def test_a_loss_of_one_does_not_wait_for_the_answer_about_another_and_its_release_does(store: Store) -> None:
     answer = threading.Event()
-    clients = iter([MemoryBackend(store.server), Gathering(store.server, answer)])
+    slow = Gathering(store.server, answer)
+    clients = iter([MemoryBackend(store.server), slow])
     together = Together(("belt", "disk"), lambda: next(clients), 0.05)
     grant = take(together, claim("belt"))
     (seen,) = store.client().inspect("belt", timeout=LIMIT).holders
     store.client().revoke("belt", seen, Revocation(now=True, by="ops@web3", reason=""), timeout=LIMIT)
     with pytest.raises(LeaseLost, match="belt"):
         together.renew(grant, timeout=60.0)
+    assert slow.is_asked.wait(LIMIT)
     with pytest.raises(BackendUnavailable, match="a renewal is stuck"):
         together.release(grant, timeout=0.2)
     answer.set()
