@@ -270,6 +270,7 @@ def _cut_in_turn(chance: random.Random, plan: Plan) -> Plan:
     first = RunPlan(0, 0.0, ttl, 30.0, chance.uniform(1.0, 5.0 if is_long else 0.5 * ttl))
     if is_late:
         first = first._replace(length=chance.uniform(3.7, 4.7))
+    third = first._replace(start=1.0, wait=90.0, length=1.0)
     second = first._replace(host=1, start=0.5, wait=90.0, length=3 * ttl, stubborn=INFINITE)
     faults = [Fault("cut", 1, first.length + chance.uniform(0.01, 0.1), 4 * ttl, BOTH)]
     if is_long:  # and what it is told of its turn comes late
@@ -283,7 +284,8 @@ def _cut_in_turn(chance: random.Random, plan: Plan) -> Plan:
         faults.append(Fault("deposed", 1, time, (first.length - time) * chance.uniform(0.7, 1.0)))
     if chance.random() < 0.2:  # the last one of several, whose leases count from other times
         first, second = first._replace(locks=("weekly",)), second._replace(locks=(LOCK, "weekly"))
-    return plan._replace(runs=(first, second, first._replace(start=1.0, wait=90.0, length=1.0)), faults=tuple(faults))
+        third = third._replace(locks=chance.choice((("weekly",), (LOCK,))))
+    return plan._replace(runs=(first, second, third), faults=tuple(faults))
 
 
 def _wait_ends(chance: random.Random, plan: Plan) -> Plan:
