@@ -814,12 +814,20 @@ def _late_in_line(chance: random.Random, plan: Plan) -> Plan:
 
 
 def _granted_twice(chance: random.Random, plan: Plan) -> Plan:
-    """A grant whose answer is lost, the same one again, and then silence: its lease must count from the second."""
+    """A grant whose answer is late, the same one again, and then silence: its lease must count from the second.
+
+    The second attempt comes when the time of the first is over, or at once with a signal that is for the job.
+    """
     ttl = 20.0
     holder = RunPlan(0, 0.0, ttl, 60.0, 3 * ttl, INFINITE)
     runs = (holder, holder._replace(host=1, start=chance.uniform(1.0, 9.0), length=1.0, wait=120.0))
     unanswered = Fault("late", 0, chance.randrange(1, 8), chance.uniform(10.0, 12.0), ANSWER)
     silence = Fault("cut", 0, chance.uniform(10.1, 14.0), 3 * ttl, BOTH)
+    if chance.random() < 0.5:
+        told = Fault("signal", 0, chance.uniform(3.0, 8.0), 10)  # USR1
+        unanswered = unanswered._replace(at=chance.randrange(1, 10), value=9.5)
+        silence = silence._replace(at=told.at + chance.uniform(0.1, 2.5))
+        return plan._replace(runs=runs, faults=(unanswered, told, silence))
     return plan._replace(runs=runs, faults=(unanswered, silence))
 
 
