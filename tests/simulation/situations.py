@@ -260,6 +260,14 @@ def _deposed(chance: random.Random, plan: Plan) -> Plan:
     )
 
 
+def _deposed_at_the_end(chance: random.Random, plan: Plan) -> Plan:
+    """A leader that others have replaced when a run gives its lock back, for a moment, and another one waits for it."""
+    first = RunPlan(0, 0.0, chance.choice(TTLS), 60.0, chance.uniform(0.3, 3.0))
+    at = max(0.1, first.length - 0.3 * chance.random())
+    deposed = Fault("deposed", 0, at, chance.uniform(0.3, 3.0))
+    return plan._replace(runs=(first, first._replace(host=1, start=0.3, length=1.0)), faults=(deposed,))
+
+
 def _cut_in_turn(chance: random.Random, plan: Plan) -> Plan:
     """Silence as soon as somebody who has waited gets the lock.
 
@@ -1022,7 +1030,7 @@ OF_OBJECTS = (_busy, _busy, _expired, _expired, rare.come_as_a_lease_ends, rare.
 OF_STORES = {
     "etcd": (_deposed, _deposed, _busy, _busy, _expired, _wait_ends, _cut_in_turn),
     "etcd-cluster": (_deposed, _deposed, _far, _far, _one_at_a_time, _wait_ends),
-    "nats": (_deposed, _deposed, _busy, _busy, _expired, _expired),
+    "nats": (_deposed, _deposed, _deposed_at_the_end, _busy, _busy, _expired, _expired),
     "redis": (_far_behind, _busy, _busy, _busy, _busy, *(_another_program,) * 3),
     "redlock": (_few_answer, _few_answer, _renamed, _taken_away),
     "consul": (_removed, _removed, _busy, _busy),
