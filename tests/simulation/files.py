@@ -29,6 +29,7 @@ OPENING = 0.5  # the same between finding a file and opening it
 LONGEST_HELD_UP = 0.001  # seconds
 SLOWEST_SYNC = 0.005  # seconds until something has reached the disk
 REACHED = 0.5  # the part of what was not waited for that has reached the disk when the power fails
+SECTOR = 512  # bytes that reach the disk together, or not
 TORN = 0.5  # the part of the blocks that it fails in, of which only the beginning is on the disk
 BREAK_TIME = 45.0  # seconds after which the kernel ends a lease that somebody else wants to be ended
 END = 1 << 63  # of all files, which no lock goes beyond
@@ -100,7 +101,8 @@ class Inode:
         self.content = bytearray(self._on_disk)
         for offset, data in self._unsynced:
             if chance() < REACHED:
-                _put(self.content, data[: int(len(data) * chance() ** 3)] if chance() < TORN else data, offset)
+                reached = int(len(data) * chance() ** 3) // SECTOR * SECTOR if chance() < TORN else len(data)
+                _put(self.content, data[:reached], offset)
         self.sync()
 
     def _change(self) -> None:

@@ -94,6 +94,8 @@ def _rare(chance: random.Random, plan: Plan) -> Plan:
 
 def _without_power(chance: random.Random, plan: Plan) -> Plan:
     """Runs that come one after the other, or wait, on a host that starts again in between, maybe with a wrong clock."""
+    if plan.store == "file" and chance.random() < 0.2:
+        return _killed_then_without_power(chance, plan)
     at, wrong = (
         chance.choice((0.05, 3.0, 200.0)) * chance.random(),
         chance.choice((0.0, 20.0, -1.0, -30.0, -3600.0, -3 * DAY)),
@@ -112,6 +114,15 @@ def _without_power(chance: random.Random, plan: Plan) -> Plan:
     elif chance.random() < 0.4:
         faults.append(Fault("forget", 0, at * chance.random(), 0.0))
     return plan._replace(runs=(*before, *after), faults=tuple(faults))
+
+
+def _killed_then_without_power(chance: random.Random, plan: Plan) -> Plan:
+    """A run that is killed in the middle of what it writes, the next one, and a host that starts again soon after."""
+    first = RunPlan(0, 0.0, 10.0, 60.0, 0.01)
+    runs = [first._replace(start=start) for start in (0.0, chance.uniform(0.02, 0.12), 1.5, 1.6)]
+    killed = Fault("stop", 0, chance.randrange(2, 60), INFINITE, KEEPER)
+    power = Fault("power", 0, chance.uniform(0.3, 0.5), -30.0)
+    return plan._replace(runs=tuple(runs), faults=(killed, power))
 
 
 def _replaced(chance: random.Random, plan: Plan) -> Plan:
