@@ -296,7 +296,8 @@ def asked_as_it_is_cut(chance: random.Random, plan: Plan) -> Plan:
     waiting = first._replace(host=1, start=0.3, length=0.5, wait=200.0, locks=(LOCK, "weekly"))
     asked = Fault("revoke", 0, chance.uniform(1.0, 4.0) + 30 * slowest)
     later = chance.choice((1.0, 2.0, 10.0)) * chance.random() + 4 * slowest
-    cut = Fault("cut", 1, asked.at + later, chance.uniform(1.5, 5.0), chance.choice((REQUEST, REQUEST, BOTH)))
+    span = chance.choice((chance.uniform(1.5, 5.0), chance.uniform(9.0, 15.0)))  # or for more than one attempt
+    cut = Fault("cut", 1, asked.at + later, span, chance.choice((REQUEST, REQUEST, BOTH)))
     return plan._replace(fastest=slowest / 2, slowest=slowest, runs=(first, waiting), faults=(asked, cut))
 
 
@@ -615,6 +616,7 @@ OF_ALL = (
     *(*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line, freed_in_line),
     *(asked_of_a_long_lease, freed_beside_a_late_one, killed_in_line, away_at_first, taken_as_it_is_forgotten),
     *(signalled_as_it_is_renewed, unanswered_as_it_ends, stopped_on_its_terminal, several_far_away),
+    asked_as_it_is_cut,
 )
 OF_CELLS = (slow_for_long,)  # where a renewal takes as many messages as the last one
 OF_STREAMS = (
@@ -624,7 +626,6 @@ OF_STREAMS = (
     late_then_silent,
     asked_before_it_is_known,
     granted_again,
-    asked_as_it_is_cut,
     freed_before_it_is_known,
     forgotten_late,
 )  # where a server that is down refuses at once
