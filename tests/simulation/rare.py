@@ -270,13 +270,14 @@ def asked_while_stopped(chance: random.Random, plan: Plan) -> Plan:
 
 
 def asked_of_one_of_several(chance: random.Random, plan: Plan) -> Plan:
-    """Somebody who wants the place of one of those who are inside together."""
+    """Somebody who wants the place of one of those who are inside together, or takes it away."""
     ttl = chance.choice(TTLS)
     first = RunPlan(0, 0.0, ttl, 60.0, 2 * ttl, mode="slot", slots=chance.choice((2, 3)))
     if plan.store == "redlock":
         first = first._replace(mode="exclusive", slots=1)
     runs = [first._replace(host=number % 2, start=0.3 * number * chance.random()) for number in range(3)]
-    return plan._replace(runs=tuple(runs), faults=(Fault("revoke", 0, chance.uniform(0.5, ttl)),))
+    asked = Fault("revoke", 0, chance.uniform(0.5, ttl), more=chance.choice((0, 0, 1)))
+    return plan._replace(runs=tuple(runs), faults=(asked,))
 
 
 def asked_while_kept(chance: random.Random, plan: Plan) -> Plan:
