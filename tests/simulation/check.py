@@ -408,7 +408,7 @@ def _removed_of_others(history: History) -> Iterator[str]:
 
 def _unleft(history: History) -> Iterator[str]:
     """Sessions and leases that nobody has ended."""
-    quiet = all(each.kind in ("twice", "wrong") for each in history.plan.faults)
+    quiet = all(each.kind in ("twice", "wrong") for each in history.plan.faults) and not excuses.was_untold(history)
     held = any(each.min_hold or each.max_runtime for each in history.plan.runs)
     if quiet and not held and history.plan.slowest <= NEAR and history.sessions_left:
         yield f"left: {history.sessions_left} sessions are there, and everybody has ended"
@@ -431,7 +431,9 @@ def _unrevoked(history: History) -> Iterator[str]:
             yield f"revoked: the lock is said to be free at {asked.answered:.3f}, and its holder has it"
     taken_away: set[str | None] = set()
     for asked in history.revoked:
-        for record in () if asked.done or asked.owner in taken_away else history.records:
+        # where the answer is not told, it is asked for again, and then there is nothing to do
+        is_known = asked.done or excuses.was_untold(history, asked.asked, asked.answered)
+        for record in () if is_known or asked.owner in taken_away else history.records:
             grant, span = record.last_grants.get(LOCK), record.span
             if grant is None or span is None or (grant.owner, grant.token) != (asked.owner, asked.token):
                 continue

@@ -50,6 +50,11 @@ def another_led(history: History, since: float, until: float) -> bool:
     return any(since <= at <= until for server in history.servers for at in server.elected)
 
 
+def was_untold(history: History, since: float = 0.0, until: float = INFINITE) -> bool:
+    """Whether a server hung up in that time although it had done what was asked: who asked has asked once more."""
+    return any(since <= at <= until for server in history.servers for at in server.untold)
+
+
 def may_outlive_its_lock(history: History, record: RunRecord, until: float) -> bool:
     """Whether nobody could have ended a job before; where the job itself has the lock, nobody needs to."""
     if was_freed(history, record):

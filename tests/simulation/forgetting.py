@@ -66,6 +66,8 @@ def _unforgotten(history: History) -> Iterator[str]:
         last + ahead + SETTLED * max(each.plan.ttl for each in users) + between_runs.BEHIND.get(history.plan.store, 0.0)
     )
     late = [each for each in history.forgets if each.asked > settled + each.older_than]
+    # where the answer is not told, it is asked for again, and then there is nothing to do
+    late = [each for each in late if not excuses.was_untold(history, each.asked, each.answered)]
     if late and not any(each.done for each in history.forgets if each.asked > last):
         yield f"kept: nobody has used the lock since {last:.3f}, and it is not forgotten at {late[0].asked:.3f}"
     if any(each.done for each in late) and any(history.left_of_forgotten):

@@ -33,6 +33,7 @@ STATUSES = {
 FOREIGN = 0.2  # part of the refusals that come from something on the way, as a load balancer that finds no server
 CLOSERS = 0.3  # part of the servers that close a connection at times, as proxies do after so many requests
 CLOSING = 0.1  # part of their answers after which they do
+UNTOLD = 0.3  # part of these that are not said, on connections that had answers before: what was asked for is done
 
 
 @lru_cache(maxsize=1000)
@@ -48,12 +49,13 @@ class HttpServer(StreamServer):
         super().__init__(number, rate)
         self._come: dict[Link, bytes] = {}  # of requests that are not complete
         self._unanswered: set[Link] = set()  # where a request has its answer later, and those behind it wait
+        self._kept: set[Link] = set()  # that have had an answer
         self._head = b""  # of the request that is answered
         self._closes = Here.world.rarely() < CLOSERS
 
     def fail(self, seconds: float, kept: int, old: Any) -> None:
         """See ``Server``."""
-        self._come, self._unanswered = {}, set()
+        self._come, self._unanswered, self._kept = {}, set(), set()
         super().fail(seconds, kept, old)
 
     def serve(self, data: bytes, link: Link) -> bytes:
@@ -77,14 +79,24 @@ class HttpServer(StreamServer):
                     self.name, f"answers {link.host.name} to {self.shown(method, target, body.decode())}: {status}"
                 )
             if answer and self._closes and Here.world.rarely() < CLOSING:
-                tells = round(Here.world.rarely())
-                link.say(said + answer.replace(b"\r\n", b"\r\nConnection: close\r\n", tells))
-                link.hang_up()
+                self._close(said, answer, link)
                 return b""  # and what came behind that request is never done
             said += answer
+            if answer:
+                self._kept.add(link)
         if come:
             self._come[link] = come
         return said
+
+    def _close(self, said: bytes, answer: bytes, link: Link) -> None:
+        """End a connection behind an *answer*, or where it would be; *said*: those before it."""
+        if link in self._kept and Here.world.rarely() < UNTOLD:
+            answer = b""
+            self.untold.append(Here.world.now)
+        tells = round(Here.world.rarely())
+        if said or answer:
+            link.say(said + answer.replace(b"\r\n", b"\r\nConnection: close\r\n", tells))
+        link.hang_up()
 
     def answer_later(self, answer: bytes, link: Link) -> None:
         """Answer the request that waits on a connection, or end its answer, and do what has come behind it."""

@@ -103,6 +103,7 @@ class Server:
         self.clock = Clock(rate, 5000.0, 1.8e9 + WRONG_BY[number])
         self.up = True
         self.went_down: list[float] = []
+        self.untold: list[float] = []  # when it did what was asked, and hung up without an answer
         self.cut_off: list[float] = []  # when connections were ended there
         self.elected: list[float] = []  # when it became the leader of several
         self.tells = False  # its clients, when it goes down
