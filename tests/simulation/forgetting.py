@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.simulation.history import Forgotten, History
 
 MILD = 0.8  # of the time for which a name was not to be used
+BY_HOSTS = ("etcd", "consul", "zookeeper", "file", "sqlite")  # stores that have no clock but those of their clients
 SETTLED = 4  # leases after the last run in which what it had at the server has surely ended
 
 
@@ -61,7 +62,8 @@ def _unforgotten(history: History) -> Iterator[str]:
     last = max(max(each.ended, *(hold.sent + hold.seconds for hold in each.holds.values()), 0.0) for each in users)
     # a counter may be that of another clock, and is forgotten when the own one has passed it
     hosts, servers = ([each.clock.wall() for each in some] for some in (history.network.hosts, history.servers))
-    ahead = max(hosts + servers) - min(servers or hosts)
+    clocks = servers + hosts if history.capabilities.scheme in BY_HOSTS else servers
+    ahead = max(clocks) - min(servers or hosts)
     settled = (
         last + ahead + SETTLED * max(each.plan.ttl for each in users) + between_runs.BEHIND.get(history.plan.store, 0.0)
     )
