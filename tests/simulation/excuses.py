@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from lockctl.lease.schedule import HELD_UP, RENEWALS_PER_TTL
 from tests.simulation.plan import GUARD, JOINED, KEEPER, KEPT, LOST, NODES, OLD, OLDER
+from tests.simulation.sqlite import Database
 from tests.simulation.world import INFINITE
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 TOGETHER = 0.01  # seconds between two pauses by one cause
 UNHURT = ("revoke", "signal", "threads", "wrong")  # with these, a lease is renewed as long as something lives
+IN_A_TRANSACTION = 1.0  # seconds: no transaction takes so long unless who is in it is stopped
 LATER = 0.05  # of a ttl: by which one process may wake up after the other
 
 
@@ -92,11 +94,22 @@ def was_cut_off(history: History, record: RunRecord, until: float) -> bool:
     return any(since <= at <= until for server in history.servers for at in (*server.went_down, *server.cut_off))
 
 
+def kept_out(history: History, record: RunRecord) -> float:
+    """Seconds for which a run waited for a database, as another one was stopped in the middle of what it writes there."""
+    database = history.servers[0]
+    stopped = any(each.kind in ("stop", "pause") and each.whom != record.number for each in history.plan.faults)
+    if not (stopped and isinstance(database, Database)):
+        return 0.0
+    waited = sum(database.waited[each] for each in (record.keeper, record.guard) if each is not None)
+    return waited if waited > IN_A_TRANSACTION else 0.0
+
+
 def hurt(history: History, record: RunRecord) -> tuple[int, float] | None:
     """How many faults a run met and how long they took together; ``None``: they excuse anything."""
     if len({each.slots for each in history.plan.runs}) > 1 or "another set of nodes" in record.failure:
         return None  # who comes second is refused
-    met, took, times = 0, 0.0, list[tuple[float, float]]()
+    took = kept_out(history, record)
+    met, times = (1, [(0.0, INFINITE)]) if took else (0, [])
     beside = history.capabilities.kernel_held and record.plan.mode != "exclusive"
     for fault in history.plan.faults:
         kind, value = fault.kind, fault.value

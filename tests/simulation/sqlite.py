@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import _socket
 import sqlite3
+from collections import defaultdict
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from lockctl.errors import BackendUnavailable
 from tests.simulation.files import call
 from tests.simulation.network import Server
 from tests.simulation.processes import me
@@ -39,6 +41,8 @@ class Database(Server):
         self.asked: list[tuple[Process, float]] = []  # who has executed a statement, and when
         self.boots = 1  # of its host
         self.writer: Connection | None = None  # in a transaction
+        # seconds for which somebody has waited for the transactions of others
+        self.waited: defaultdict[Process, float] = defaultdict(float)
         self._on_disk: sqlite3.Connection | None = (
             None  # what is there of commits that were not waited for; None: there are none
         )
@@ -101,7 +105,7 @@ class Connection:
             world.block(world.now + LONGEST_BUSY * world.chance())
         database.asked.append((me(), world.now))
         if not statement.startswith("SELECT"):
-            self._write(database)
+            self._write(database, deadline)
             if statement in (BEGIN, COMMIT):
                 database.writer = self if statement == BEGIN else None
                 return [], -1
@@ -111,10 +115,13 @@ class Connection:
             world.block(world.now + SLOWEST_COMMIT * world.chance())
         return found
 
-    def _write(self, database: Database) -> None:
-        """Wait for another one's transaction, which ends with its process."""
+    def _write(self, database: Database, deadline: Deadline) -> None:
+        """Wait for another one's transaction, which ends with its process, until the deadline."""
         while (writer := database.writer) is not None and writer is not self and not writer._process.dead:
             Here.world.block(Here.world.now + LONGEST_BUSY)
+            database.waited[self._process] += LONGEST_BUSY
+            if deadline.left() <= 0:
+                raise BackendUnavailable(f"sqlite: {PATH}: database is locked")
         database.commit(waits=self._waits)
 
     def close(self) -> None:

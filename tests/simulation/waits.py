@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from lockctl.lease.attempts import LONGEST_PAUSE
+from tests.simulation import excuses
 from tests.simulation.plan import NEAR
 from tests.simulation.sqlite import Database
 from tests.simulation.world import INFINITE
@@ -178,7 +179,7 @@ def _unused(history: History) -> Iterator[str]:
                 continue
             since = max(record.plan.start, free_since)
             until = min(free_until, record.granted[0].known if record.granted else record.ended)
-            if until - since > bound:
+            if until - since > bound + excuses.kept_out(history, record):
                 yield f"unused: {record.name} waits while there is room from {since:.3f} until {until:.3f}"
 
 
