@@ -135,7 +135,8 @@ class HttpServer(StreamServer):
     def _foreign(self) -> bytes:
         """What no server has said: it tells nothing either."""
         status = (200, 404, 503)[int(3 * Here.world.rarely())]
-        return HttpServer.whole(self, status, "<html><body>default backend</body></html>", "Content-Type: text/html")
+        fields = ["Content-Type: text/html", 'ETag: "5f3c-1"'][: 1 + round(Here.world.rarely())]  # a file has a tag
+        return HttpServer.whole(self, status, "<html><body>default backend</body></html>", *fields)
 
     def denied(self) -> bytes:
         """An answer that says that whoever asks may not."""
