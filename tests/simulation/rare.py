@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lockctl.lease.schedule import RENEWALS_PER_TTL
 from tests.simulation.network import SLOW
 from tests.simulation.plan import (
     ANSWER,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 LONG, LATEST = 60.0, 7.5  # seconds of a lease that is renewed although answers take so long
 TTLS = (6.0, 10.0, 20.0)
+LEFT = 0.1  # part of a lease in which a renewal comes through when a server that has refused is there again
 SLOW_CLOCK = (0.99905, 1.0, 1.00085)  # that of the first host, and that of the servers is fast
 
 
@@ -72,9 +74,11 @@ def late_then_silent(chance: random.Random, plan: Plan) -> Plan:
 def refused_for_long(chance: random.Random, plan: Plan) -> Plan:
     """A server that refuses, for nearly as long as a lease may do without a renewal."""
     ttl = chance.choice(TTLS)
-    down = Fault("down", 0, chance.uniform(0.5, ttl), ttl * chance.uniform(0.15, 0.5), KEPT)
-    run = RunPlan(0, 0.0, ttl, 30.0, down.at + 1.5 * ttl)
-    return plan._replace(runs=(run,), faults=(down,))
+    run = RunPlan(0, 0.0, ttl, 30.0, 0.0)
+    longest = ttl - run.margin - run.grace - ttl * (1.1 / RENEWALS_PER_TTL + LEFT)
+    span = chance.choice((ttl * chance.uniform(0.15, 0.5), longest * chance.uniform(0.95, 1.0)))
+    down = Fault("down", 0, chance.uniform(0.5, ttl), span, KEPT)
+    return plan._replace(runs=(run._replace(length=down.at + 1.5 * ttl),), faults=(down,))
 
 
 def long_lease(chance: random.Random, plan: Plan) -> Plan:
