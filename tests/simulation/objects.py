@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from calendar import timegm
+from time import strptime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, unquote
 
@@ -23,6 +25,7 @@ SPREAD = 0.5  # part of the stores that send each request to any server, and not
 UNDER_WAY = 0.02  # seconds that a write of S3 takes, in which another one of the same object may be refused
 CONFLICTING = 0.5  # part of those that are
 IGNORING = 0.02  # part of the stores that ignore the conditions of all requests, and say nothing
+SKEWED = 900.0  # seconds by which the time of a signature may differ from that of the server
 CARELESS = 0.5  # part of the servers of S3's protocol
 
 
@@ -118,6 +121,13 @@ class S3Server(ObjectServer):
         tag = f'"{hashlib.md5(body.encode()).hexdigest()}"'
         self.put(name, body, tag, link)
         return self.whole(200, "", f"ETag: {tag}")
+
+    def _reply_to(self, method: str, target: str, body: str, link: Link) -> bytes:
+        """See ``HttpServer``: nothing is done that was signed at another time."""
+        signed = timegm(strptime(self.field("x-amz-date"), "%Y%m%dT%H%M%SZ"))
+        if abs(signed - self.clock.wall()) > SKEWED:
+            return self._said(403, "RequestTimeTooSkewed")
+        return super()._reply_to(method, target, body, link)
 
     def is_let_in(self, target: str) -> bool:
         """See ``HttpServer``."""

@@ -125,6 +125,14 @@ def _killed_then_without_power(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=tuple(runs), faults=(killed, power))
 
 
+def _skewed(chance: random.Random, plan: Plan) -> Plan:
+    """A host whose clock is so wrong, or becomes so, that what is signed by it is refused."""
+    first = RunPlan(0, 0.5, 10.0, 60.0, chance.uniform(0.5, 12.0))
+    wrong = Fault("wrong", 0, chance.choice((0.0, 5.0)) * chance.random(), chance.choice((-3600.0, 3600.0)))
+    second = first._replace(host=1, start=chance.uniform(0.3, 3.0), length=0.5)
+    return plan._replace(runs=(first, second), faults=(wrong,))
+
+
 def _replaced(chance: random.Random, plan: Plan) -> Plan:
     """A database that is removed while a job runs, and another one waits, or comes."""
     runs = _one_after_another(chance)
@@ -1045,7 +1053,7 @@ OF_STORES = {
     "redis": (_far_behind, _busy, _busy, _busy, _busy, *(_another_program,) * 3),
     "redlock": (_few_answer, _few_answer, _renamed, _taken_away),
     "consul": (_removed, _removed, _busy, _busy),
-    "s3": OF_OBJECTS,
+    "s3": (*OF_OBJECTS, _skewed),
     "azblob": OF_OBJECTS,
     "gcs": OF_OBJECTS,
     "postgresql": (*ANY_SCOPE, _busy, _ended),
