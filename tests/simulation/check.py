@@ -222,7 +222,7 @@ def _promised(history: History, record: RunRecord) -> Promised:
 def _unhealthy(history: History) -> Iterator[str]:
     for record in history.records:
         hurt = excuses.hurt(history, record)
-        if hurt is None or record.keeper is None:
+        if hurt is None or record.keeper is None or excuses.hangs_up_from_afar(history):
             continue
         promised = _promised(history, record)
         spare = 0.5 * (promised.signal - promised.interval)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from lockctl.lease.schedule import HELD_UP, RENEWALS_PER_TTL
-from tests.simulation.plan import GUARD, JOINED, KEEPER, KEPT, LOST, NODES, OLD, OLDER
+from tests.simulation.http import HttpServer
+from tests.simulation.plan import GUARD, JOINED, KEEPER, KEPT, LOST, NEAR, NODES, OLD, OLDER
 from tests.simulation.sqlite import Database
 from tests.simulation.world import INFINITE
 
@@ -50,6 +51,11 @@ def went_back(history: History, since: float = 0.0) -> bool:
 def another_led(history: History, since: float, until: float) -> bool:
     """Whether the clock of the leader, by which holds end, may have been another member's at the end."""
     return any(since <= at <= until for server in history.servers for at in server.elected)
+
+
+def hangs_up_from_afar(history: History) -> bool:
+    """Whether a server may end connections over a network in which a new one takes a good part of a renewal."""
+    return history.plan.slowest > NEAR and any(isinstance(each, HttpServer) and each.closes for each in history.servers)
 
 
 def was_untold(history: History, since: float = 0.0, until: float = INFINITE) -> bool:

@@ -51,7 +51,7 @@ class HttpServer(StreamServer):
         self._unanswered: set[Link] = set()  # where a request has its answer later, and those behind it wait
         self._kept: set[Link] = set()  # that have had an answer
         self._head = b""  # of the request that is answered
-        self._closes = Here.world.rarely() < CLOSERS
+        self.closes = Here.world.rarely() < CLOSERS
 
     def fail(self, seconds: float, kept: int, old: Any) -> None:
         """See ``Server``."""
@@ -78,7 +78,7 @@ class HttpServer(StreamServer):
                 Here.world.tell(
                     self.name, f"answers {link.host.name} to {self.shown(method, target, body.decode())}: {status}"
                 )
-            if answer and self._closes and Here.world.rarely() < CLOSING:
+            if answer and self.closes and Here.world.rarely() < CLOSING:
                 self._close(said, answer, link)
                 return b""  # and what came behind that request is never done
             said += answer
