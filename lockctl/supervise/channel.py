@@ -132,15 +132,17 @@ class Channel:
         self._end.close()
 
 
-def pair() -> tuple[Channel, Channel]:
-    """Two connected ends, not inherited by the command. Raises ``ConfigError``, ``OSError``."""
-    kind = _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC | _socket.SOCK_NONBLOCK
+def sockets() -> tuple[socket, socket]:
+    """Two ends that keep messages whole, never block and are not inherited. Raises ``ConfigError``, ``OSError``."""
     try:
-        one, other = _socket.socketpair(_socket.AF_UNIX, kind)
+        return _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET | _socket.SOCK_NONBLOCK)
     except OSError as failure:
         raise kernel.refusal("socketpair", failure.errno or EIO) from None
-    for end in (one, other):
-        os.set_inheritable(end.fileno(), False)
+
+
+def pair() -> tuple[Channel, Channel]:
+    """Two connected ends. Raises as ``sockets``."""
+    one, other = sockets()
     return Channel(one), Channel(other)
 
 

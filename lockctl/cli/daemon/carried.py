@@ -10,7 +10,6 @@ import errno
 import marshal
 import sys
 from _frozen_importlib_external import MAGIC_NUMBER
-from _socket import MSG_DONTWAIT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def send(end: socket) -> None:
     Where no message can be so long, the command loads its modules from the disk. Raises ``OSError``.
     """
     try:
-        end.send(pack(), MSG_DONTWAIT)
+        end.send(pack())
     except OSError as failure:
         if failure.errno not in TOO_LONG:
             raise

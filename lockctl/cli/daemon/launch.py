@@ -13,7 +13,6 @@ import fcntl
 import json
 import os
 import select
-from errno import EIO
 from typing import TYPE_CHECKING
 
 from lockctl import kernel
@@ -25,7 +24,7 @@ from lockctl.cli.messages import Talk
 from lockctl.cli.writing import write_at_once
 from lockctl.errors import EXHAUSTED, ConfigError, Interrupted, LockctlError
 from lockctl.names import printable
-from lockctl.supervise import tree
+from lockctl.supervise import channel, tree
 from lockctl.supervise.signals import Signals, keep_statuses
 from lockctl.umask import open_to_owner
 
@@ -41,10 +40,7 @@ AT_ONCE = 4096  # bytes, PIPE_BUF: a pipe takes as many whole or not at all
 def start(order: Wanted, remains: Remains, given: Mapping[str, str | bool], environ: Mapping[str, str]) -> Daemon:
     """Fork the daemon, before this process does anything to its signals."""
     tree.hold_proc(starts=True)  # refuses here what the daemon would refuse, and could not say
-    try:
-        own, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC)
-    except OSError as failure:
-        raise kernel.refusal("socketpair", failure.errno or EIO) from None
+    own, other = channel.sockets()
     carried.send(own)
     try:
         log = os.open(remains.path(".log"), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -83,7 +79,6 @@ class Daemon:
         self.pid = pid
         self._link = link
         self._remains = remains
-        self._link.setblocking(False)
         self._log = os.open(remains.path(".log"), os.O_RDONLY | os.O_CLOEXEC)
         self._said = 0  # bytes of the log that were passed on
         self._end = kernel.process_descriptor(pid)
