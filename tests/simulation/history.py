@@ -102,9 +102,7 @@ class History:
         self.unused: list[tuple[float, float]] = []  # when it was asked for and answered that the lock is not used
         self.forgets: list[Forgotten] = []
         self.left_of_forgotten: tuple[Any, ...] = ()  # its history and its success, where nothing went wrong
-        self.there: list[
-            tuple[float, set[str]]
-        ] = []  # whose locks and places were there when a run began, or had ended
+        self.there: list[tuple[float, set[str]]] = []  # whose locks and places there were as a run began or ended
         self.sessions_left = 0  # of a server, or leases, soon after the last run
         self.remembered: dict[str, tuple[Run, ...]] = {}  # by lock: its history, where no server was away
         self.programs: list[Program | Flock | Other] = []  # that are not lockctl
@@ -226,7 +224,7 @@ class History:
         there = self._owners()
         record.left = record.owners.keys() & there
         self.there.append((world.now, there))
-        if len(self.servers) > 1 and isinstance(self.servers[0], RedisServer):
+        if self.plan.store == "redlock":
             world.at(world.now + LEAVING, self._look_at_nodes, record)
         if all(each.ended < INFINITE for each in self.records):
             world.at(world.now + LEAVING + 20 * self.plan.slowest, self._count_sessions)

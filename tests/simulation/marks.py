@@ -42,7 +42,7 @@ class MarkServer(CellServer):
                 Here.world.at(fault.at, self.fail, fault.value, fault.more, None)
 
     def _location(self, resource: str) -> Location:
-        """Stands for ``fence.places.locate``, on the host of who asks."""
+        """Stands for ``fence.location.locate``, on the host of who asks."""
         return Location(CellMarks(ExactCells(self._network, self._network.host_of(me().clock), self)), resource)
 
     def answer(self, request: Any) -> Any:
