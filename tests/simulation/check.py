@@ -321,6 +321,8 @@ def _lost_too_soon(history: History) -> Iterator[str]:
         for at, owner in record.lost_too_soon:
             if excuses.was_undone(history, next(each for each in record.granted if each.owner == owner)):
                 continue  # what the server has is its place in the queue
+            if any(each.now and each.owner == owner and each.asked <= at for each in history.revoked):
+                continue  # of several servers, some have not been asked yet to free it
             yield f"lost: {record.name} is told at {at:.3f} that its lock is lost, and the server has it"
 
 

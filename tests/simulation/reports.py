@@ -196,9 +196,11 @@ def _shown(history: History) -> Iterator[str]:
                 continue
             if holder.host != history.network.hosts[record.plan.host].name or holder.command != ("job",):
                 yield f"shown: {record.name} is shown as {holder.command} on {holder.host}"
-            # one that it has not got to know may have been replaced at once
-            tokens = [each.token for each in record.granted if each.owner == holder.owner and each.known < asked]
-            if tokens and holder.token not in tokens:
+            # one that it has not got to know may have been replaced at once, or be that of its next attempt
+            grants = [each for each in record.granted if each.owner == holder.owner]
+            tokens = [each.token for each in grants if each.known < asked]
+            asks_again = any(each.sent < answered and each.known >= asked for each in grants)
+            if tokens and holder.token not in tokens and not asks_again:
                 yield f"shown: {record.name} is shown with {holder.token}, and has {tokens}"
             kept = holder.ended_at is not None and info.name in record.holds
             shown = record.holds[info.name].seconds + over if kept else SHOWN
