@@ -296,12 +296,18 @@ def _kept_over(history: History) -> Iterator[str]:
 def _refused(history: History) -> Iterator[str]:
     """Runs that came to nothing because a server had too much to do, for a shorter time than they ask again."""
     faults = history.plan.faults
-    if not faults or any(each.kind not in ("busy", "expired") for each in faults) or history.plan.slowest > 0.05:
+    if not faults or history.plan.slowest > 0.05:
+        return
+    if any(each.kind not in ("busy", "expired", "failover") for each in faults):
         return
     if sum(each.value for each in faults) > REFUSED:
         return
     span = max(each.at + each.value for each in faults) - min(each.at for each in faults)
-    denied = [each.at for each in faults if each.more == DENIED or (each.kind == "expired" and each.value)]
+    denied = [
+        each.at
+        for each in faults
+        if (each.kind, each.more) == ("busy", DENIED) or (each.kind == "expired" and each.value)
+    ]
     for record in history.records:
         if denied and (min(denied) < record.plan.start + ANSWERED or record.refused_at_first):
             continue  # whoever was never answered does not ask again, as a person must do something

@@ -153,7 +153,7 @@ def _is_refused(history: History, fault: Fault) -> bool:
     """Whether an outage costs no more than its time: who asks is refused at once, and need not wait for an answer."""
     server = history.servers[0]
     is_told = (fault.kind, fault.more) == ("down", KEPT) and len(server.went_down) == 1 and server.tells
-    return is_told or fault.kind in ("busy", "expired")
+    return is_told or fault.kind in ("busy", "expired", "failover")
 
 
 def _are_apart(record: RunRecord, times: list[tuple[float, float]]) -> bool:
@@ -201,7 +201,7 @@ def _touches(fault: Fault, record: RunRecord, history: History) -> bool:
         return fault.whom == record.plan.host
     if fault.kind == "sleep":  # the kernel has the lock meanwhile, or it is a server that has it
         return fault.whom == record.plan.host and not history.capabilities.kernel_held
-    if fault.kind in ("table", "busy", "expired"):
+    if fault.kind in ("table", "busy", "expired", "failover"):
         return True
     if fault.kind == "other":
         return history.plan.store == "mysql"  # there another program locks the rows, and not what the lock is

@@ -31,7 +31,20 @@ from tests.simulation.mysql_server import MysqlServer
 from tests.simulation.nats import NatsServer
 from tests.simulation.network import Host, Network
 from tests.simulation.others import Elector, LockClient, Other, RedisClient
-from tests.simulation.plan import DENIED, DISK, ENDS_A_PROGRAM, ENDS_A_WAIT, GUARD, HELPER, KEPT, LOCK, NEAR, OLD, OLDER
+from tests.simulation.plan import (
+    DENIED,
+    DISK,
+    ENDS_A_PROGRAM,
+    ENDS_A_WAIT,
+    GUARD,
+    HELPER,
+    KEPT,
+    LOCK,
+    NEAR,
+    OLD,
+    OLDER,
+    SENTINELS,
+)
 from tests.simulation.postgresql_program import Program
 from tests.simulation.postgresql_server import PostgresServer
 from tests.simulation.processes import Process, System
@@ -91,6 +104,10 @@ class History:
         if any(each.kind == "expired" for each in plan.faults):
             for server in self.servers:
                 server.login = 0
+        watched = any((each.kind, each.more) == ("failover", SENTINELS) for each in plan.faults)
+        for server in self.servers if watched else ():
+            assert isinstance(server, RedisServer)
+            server.is_watched = True
         self.marks = MarkServer(self.network, plan)
         self.world.connect, self.world.open_socket = self._connect, self._open_socket
         self.capabilities = self.store.backend.capabilities
@@ -322,7 +339,7 @@ class History:
             self._stop(fault)
         elif kind in ("down", "jump", "busy"):
             self._apply_to_server(fault, self.servers[fault.whom % len(self.servers)])
-        elif kind in ("deposed", "removed", "ended", "winter", "expired"):
+        elif kind in ("deposed", "removed", "ended", "winter", "expired", "failover"):
             self._apply_to_server(fault, self.servers[0])
         elif kind == "sleep":
             self._put_to_sleep(self.network.hosts[fault.whom], fault.value)
@@ -367,6 +384,9 @@ class History:
         elif kind == "jump":
             world.tell("server", f"its wall clock jumps by {fault.value:.3f} s")
             server.clock.wall_base += fault.value
+        elif kind == "failover":
+            assert isinstance(server, RedisServer)
+            server.hand_over(fault.value)
         elif kind == "busy":
             server.be_busy(fault.value, denies=fault.more == DENIED)
         elif kind == "expired":

@@ -21,7 +21,10 @@ OF_ANY_STORE = (
     *("revoke", "forget"),
 )
 BY_NUMBER = ("stop", "lose", "late", "twice")  # faults whose time is the number of a step, or of a message
-IN_SECONDS = ("stop", "pause", "sleep", "late", "twice", "cut", "slow", "deposed", "down", "jump", "wrong", "table")
+IN_SECONDS = (
+    *("stop", "pause", "sleep", "late", "twice", "cut", "slow", "deposed", "failover", "down", "jump", "wrong"),
+    "table",
+)
 LONGEST = 60.0  # seconds of a lease: histories with longer ones take too much time
 AS_LONG = 0.2  # part of a time by which it may be changed
 NEXT = 2  # steps, or messages, by which a number may be changed

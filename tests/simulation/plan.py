@@ -16,6 +16,7 @@ KEEPER, GUARD, HELPER = 0, 1, 2  # a helper waits for a file
 REQUEST, ANSWER, BOTH = 0, 1, 2
 DISK = 1
 DENIED = 1
+SENTINELS = 1
 KEPT, LOST, OLD = 0, 1, 2  # what a server that restarts still knows
 NEAR = 0.05  # seconds: with slower messages a run gives up adding itself to a history
 OLDER = 5.0  # seconds: how old the data is of a server that comes back with old data
@@ -85,6 +86,9 @@ class Fault(NamedTuple):
     busy     number of a server  time                           seconds for which it refuses most of what
                                                                 it is asked, and may have done it; DENIED: it does not
                                                                 do it, as a right is missing
+    failover -                   time                           seconds until others are led to the new primary of Redis:
+                                                                who is connected stays at the old one, which is a
+                                                                replica now, 1: sentinels say where the primary is
     expired  -                   time                           seconds until there are other credentials than those that
                                                                 the first server does not accept any more, -
     renamed  number of a host    -                              -, its URL names the nodes of Redlock otherwise
@@ -123,7 +127,7 @@ class Fault(NamedTuple):
     @property
     def is_outage(self) -> bool:
         """Whether something is only out of reach, from ``at`` on for ``value`` seconds."""
-        return self.kind in ("cut", "busy", "expired") or (self.kind, self.more) == ("down", KEPT)
+        return self.kind in ("cut", "busy", "expired", "failover") or (self.kind, self.more) == ("down", KEPT)
 
 
 class Plan(NamedTuple):

@@ -18,6 +18,7 @@ LUA = lua51.LuaRuntime(encoding=None, unpack_returned_tuples=False)
 TABLE = LUA.eval(b"function(...) return {...} end")  # sooner than LUA.table_from, which looks at what it is given
 COMPILED: dict[bytes, Any] = {}  # scripts by their text, for all histories
 NESTING = 8
+PRIMARY = "jobs"  # its name, where sentinels watch it
 NO_RIGHT = b"NOPERM this user has no permissions to run the 'evalsha' command"
 REFUSES_ALL = (
     b"LOADING Redis is loading the dataset in memory",
@@ -30,6 +31,7 @@ REFUSES_WRITES = (
     b"NOREPLICAS Not enough good replicas to write.",
     REPLICA,
 )
+BEHIND = 0.3  # of those that are no primary any more: they copy all anew
 LIFTED = b" script: f1d2d2f924e986ac86fdf7b36c94bcdf32beec15, on @user_script:1."  # what is added inside of a script
 
 
@@ -47,14 +49,33 @@ class RedisServer(StreamServer):
         self.data = Data(self.clock)
         self.scripts: dict[bytes, Any] = {}  # by their sha
         self.listeners: dict[bytes, list[Link]] = {}
-        self._excuse = b""  # what it says while it refuses
+        self.is_watched = False  # by a sentinel, which is asked at the same place
+        self._former: set[Link] = set()  # connections to the server that was the primary, and is a replica now
+        self._former_until = 0.0  # true time: before, who connects is led there
+        self._is_behind = False  # whether that has not heard of anything yet
+        self._reason = b""  # what it says while it is busy
+        self._excuse = b""  # what it says to the command that it refuses
         self._refuses = self._has_written = False  # of the script that runs, or of a command
 
     def be_busy(self, seconds: float, *, denies: bool) -> None:
         """See ``Server``: it refuses all, or each write, or each that needs memory."""
         super().be_busy(seconds, denies=denies)
         reasons = (*REFUSES_ALL, NO_ROOM, NO_ROOM, *REFUSES_WRITES)
-        self._excuse = NO_RIGHT if denies else reasons[int(Here.world.chance() * len(reasons))]
+        self._reason = NO_RIGHT if denies else reasons[int(Here.world.chance() * len(reasons))]
+
+    def hand_over(self, seconds: float) -> None:
+        """Another one, which has all that this one has, is the primary; who connects comes to it *seconds* later."""
+        world = Here.world
+        world.tell(self.name, f"is a replica, and others are led to the new primary in {seconds:.3f} s")
+        self._former |= {*self.links}
+        self._former_until = world.now + seconds
+        self._is_behind = world.chance() < BEHIND
+        self.scripts = {}
+
+    def greet(self, link: Link) -> None:
+        """See ``StreamServer``."""
+        if Here.world.now < self._former_until:
+            self._former.add(link)
 
     def memory(self) -> Any:
         """See ``Server``."""
@@ -77,11 +98,18 @@ class RedisServer(StreamServer):
     def _execute(self, words: list[bytes], link: Link) -> Any:
         """One command of a client."""
         name = words[0].upper()
-        self._refuses, self._has_written = self.refuses_now(), False
+        is_former = link in self._former
+        self._excuse = REPLICA if is_former else self._reason
+        self._refuses, self._has_written = is_former or self.refuses_now(), False
         if self._refuses and self._excuse in (*REFUSES_ALL, NO_RIGHT):
             return Error(self._excuse)
         if name in (b"EVALSHA", b"EVAL"):
-            return self._script(name, words[1], words[2:])
+            hides = self._refuses and self._excuse == REPLICA and (self._is_behind or not is_former)
+            return self._script(name, words[1], words[2:], hides=hides)
+        if name == b"SENTINEL":
+            return [[b"name", PRIMARY.encode(), b"ip", self.name.encode(), b"port", b"6379", b"flags", b"master"]]
+        if name == b"ROLE":
+            return [b"slave" if is_former else b"master", 0, []]
         if name == b"SUBSCRIBE":
             self.listeners.setdefault(words[1], []).append(link)
             return [b"subscribe", words[1], 1]
@@ -93,7 +121,8 @@ class RedisServer(StreamServer):
             return False
         return self._excuse != NO_ROOM or (name in GROWS and not self._has_written)
 
-    def _script(self, name: bytes, script: bytes, words: list[bytes]) -> Any:
+    def _script(self, name: bytes, script: bytes, words: list[bytes], *, hides: bool) -> Any:
+        """What a script answers; *hides*: it has not heard of anything yet."""
         if name == b"EVAL":
             from hashlib import sha1
 
@@ -108,8 +137,8 @@ class RedisServer(StreamServer):
         count = int(words[0])
         keys, arguments = words[1 : count + 1], words[count + 1 :]
         RedisServer.running, known = self, self.data.keys
-        if self._refuses and self._excuse == REPLICA:
-            self.data.keys = {}  # it has not heard of anything yet
+        if hides:
+            self.data.keys = {}
         try:
             return _from_lua(body(TABLE(*keys), TABLE(*arguments), REDIS), NESTING)
         except RefusedError:

@@ -22,6 +22,7 @@ from tests.simulation.plan import (
     NODES,
     OLD,
     REQUEST,
+    SENTINELS,
     Fault,
     Plan,
     RunPlan,
@@ -447,6 +448,19 @@ def _rows_locked(chance: random.Random, plan: Plan) -> Plan:
     if chance.random() < 0.3:
         faults.append(Fault("ended", chance.randrange(2), start + span * chance.random()))
     return plan._replace(runs=(first, *later[: chance.choice((1, 2, 2))]), faults=tuple(faults))
+
+
+def _failover(chance: random.Random, plan: Plan) -> Plan:
+    """Another server becomes the primary, as a lock is taken, held, waited for, kept or given back."""
+    ttl, slowest = chance.choice(TTLS), chance.choice((0.002, 0.002, 0.02))
+    mode, slots = chance.choice((("exclusive", 1), ("exclusive", 1), ("shared", 1), ("slot", 2)))
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(1.0, 2 * ttl), once_per=chance.choice((None, None, 60.0)))
+    first = first._replace(mode=mode, slots=slots, min_hold=chance.choice((0.0, 3.0)) if mode == "exclusive" else 0.0)
+    runs = [first, first._replace(host=1, start=chance.uniform(0.0, 3.0), length=1.0, min_hold=0.0)]
+    times = (8 * slowest * chance.random(), first.length * chance.random(), first.length - 0.2 + 0.4 * chance.random())
+    spans = (0.0, chance.random(), 0.3 * ttl * chance.random())
+    fault = Fault("failover", 0, chance.choice(times), chance.choice(spans), chance.choice((0, SENTINELS)))
+    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=tuple(runs), faults=(fault,))
 
 
 def _busy(chance: random.Random, plan: Plan) -> Plan:
@@ -1050,7 +1064,7 @@ OF_STORES = {
     "etcd": (_deposed, _deposed, _busy, _busy, _expired, _wait_ends, _cut_in_turn),
     "etcd-cluster": (_deposed, _deposed, _far, _far, _one_at_a_time, _wait_ends),
     "nats": (_deposed, _deposed, _deposed_at_the_end, _busy, _busy, _expired, _expired),
-    "redis": (_far_behind, _busy, _busy, _busy, _busy, *(_another_program,) * 3),
+    "redis": (_far_behind, _failover, _failover, _busy, _busy, _busy, _busy, *(_another_program,) * 3),
     "redlock": (_few_answer, _few_answer, _renamed, _taken_away),
     "consul": (_removed, _removed, _busy, _busy),
     "s3": (*OF_OBJECTS, _skewed),

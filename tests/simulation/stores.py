@@ -31,7 +31,7 @@ from lockctl.stores.nats.protocol import Bucket
 from lockctl.stores.postgresql.address import from_url
 from lockctl.stores.postgresql.lock import PostgresqlBackend
 from lockctl.stores.postgresql.wait import OTHERS_PAUSE
-from lockctl.stores.redis.address import Address, Login
+from lockctl.stores.redis.address import Address, Login, Watched
 from lockctl.stores.redis.lock import RedisBackend
 from lockctl.stores.redlock.lock import RedlockBackend
 from lockctl.stores.redlock.nodes import Members
@@ -56,7 +56,7 @@ from tests.simulation.plan import NODES
 from tests.simulation.postgresql_pooler import PooledServer
 from tests.simulation.postgresql_server import PostgresServer
 from tests.simulation.processes import me
-from tests.simulation.redis import RedisServer
+from tests.simulation.redis import PRIMARY, RedisServer
 from tests.simulation.redis_commands import Sorted
 from tests.simulation.sqlite import PATH, TABLE, Database
 from tests.simulation.world import Here
@@ -222,7 +222,10 @@ def _success_in_redis(servers: list[Server], name: str) -> float | None:
 
 
 def _redis_client(made: type[Any], _: Network, __: Host, servers: list[Server]) -> Any:
-    return made(Address(_place(servers[0]), Login(None, None, 0), "lockctl:", "redis:server/0"))
+    server, login = servers[0], Login(None, None, 0)
+    assert isinstance(server, RedisServer)
+    place = Watched(PRIMARY, (_place(server),), login, None, "sentinels") if server.is_watched else _place(server)
+    return made(Address(place, login, "lockctl:", "redis:server/0"))
 
 
 def _redlock_client(made: type[Any], _: Network, host: Host, servers: list[Server]) -> Any:
