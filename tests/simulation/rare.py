@@ -15,6 +15,7 @@ from tests.simulation.plan import (
     KEEPER,
     KEPT,
     LOCK,
+    NODES,
     REQUEST,
     Fault,
     Plan,
@@ -389,7 +390,39 @@ def killed_in_line(chance: random.Random, plan: Plan) -> Plan:
     ttl = chance.choice(TTLS)
     first = RunPlan(0, 0.0, ttl, 120.0, chance.uniform(2.0, 4.0))
     runs = [first._replace(host=number % 2, start=0.6 * number) for number in range(3)]
-    return plan._replace(runs=tuple(runs), faults=(Fault("pause", 1, chance.uniform(1.5, 1.9), INFINITE, KEEPER),))
+    killed = Fault("pause", 1, chance.uniform(1.5, 1.9), INFINITE, KEEPER)
+    if chance.random() < 0.4:  # or nobody else waits, or they are inside together, and an operator looks
+        mode = "exclusive" if plan.store in ("consul", "redlock") else chance.choice(("exclusive", "shared"))
+        looks = [Fault("look", 0, 2.0 + ttl * chance.uniform(0.5, 2.0)) for _ in range(2)]
+        both = tuple([each._replace(length=2 * ttl, mode=mode) for each in runs[:2]])
+        return plan._replace(runs=both, faults=(killed, *looks))
+    return plan._replace(runs=tuple(runs), faults=(killed,))
+
+
+def comes_for_nobody(chance: random.Random, plan: Plan) -> Plan:
+    """A request so late that its run is over: a signal broke it off, which may have ended the run, or was for its job.
+
+    What it gives back, or keeps closed, may need a second request.
+    """
+    ttl, told = 20.0, chance.choice((0.1, 2.0)) * chance.random()
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(0.05, 1.0))
+    signal, over = Fault("signal", 0, told, chance.choice(ENDS_A_WAIT)), told
+    if chance.random() < 0.6:
+        signal, over = signal._replace(value=10), told + first.length  # USR1
+        first = first._replace(min_hold=chance.choice((0.0, first.length + 1.5 * chance.random())))
+    if plan.store not in ("redlock", "consul") and chance.random() < 0.3:
+        first = first._replace(mode="shared", min_hold=0.0)
+    later = chance.choice((chance.uniform(1.0, 5.0), chance.uniform(7.0, 12.0)))
+    late = Fault("late", 0, chance.randrange(1, 8), over + later, REQUEST)
+    faults = [late, signal]
+    if plan.store == "redlock":  # what is sent to all nodes
+        number = NODES * chance.choice((1, 2))
+        faults = [signal, *(late._replace(at=number + each) for each in range(NODES))]
+    if chance.random() < 0.4:
+        cut = Fault("cut", 0, max(0.0, over - 0.03), chance.uniform(0.05, 1.0), chance.choice((REQUEST, ANSWER)))
+        faults.append(cut)
+    second = first._replace(host=1, start=late.value + chance.uniform(0.3, 2.0), min_hold=0.0)
+    return plan._replace(runs=(first, second), faults=tuple(faults))
 
 
 def granted_again(chance: random.Random, plan: Plan) -> Plan:
@@ -621,7 +654,7 @@ OF_ALL = (
     *(*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line, freed_in_line),
     *(asked_of_a_long_lease, freed_beside_a_late_one, killed_in_line, away_at_first, taken_as_it_is_forgotten),
     *(signalled_as_it_is_renewed, unanswered_as_it_ends, stopped_on_its_terminal, several_far_away),
-    asked_as_it_is_cut,
+    *(asked_as_it_is_cut, comes_for_nobody, comes_for_nobody),
 )
 OF_CELLS = (slow_for_long,)  # where a renewal takes as many messages as the last one
 OF_STREAMS = (
