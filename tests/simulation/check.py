@@ -313,6 +313,8 @@ def _refused(history: History) -> Iterator[str]:
             continue  # whoever was never answered does not ask again, as a person must do something
         if record.plan.once_per is not None and span > _promised(history, record).signal - LONGEST_PAUSE:
             continue  # who asks for the last success asks for as long as its lease allows
+        if span > REFUSED and record.attempts > 1:
+            continue  # a wait that fails counts from the first one that did, also if it went well for a while in between
         is_unavailable = record.outcome is not None and record.outcome.kind == "unavailable"
         if (record.failure or is_unavailable) and record.plan.wait >= ACQUIRE_TIMEOUT:
             yield f"refused: {record.name} fails: {record.failure or record.outcome}"
@@ -432,11 +434,12 @@ def _revoked(history: History) -> Iterator[str]:
 
 def _unrevoked(history: History) -> Iterator[str]:
     """Locks that are said to have changed hands when somebody asks for them, or takes them away, and have not."""
-    if not {each.kind for each in history.plan.faults} <= {"revoke", "look", "twice", "wrong", "signal"}:
-        return
-    for asked in history.revoked:
+    others = [each for each in history.plan.faults if each.kind not in ("revoke", "look", "twice", "wrong", "signal")]
+    for asked in history.revoked if all(each.is_outage for each in others) else ():
         if asked.now and asked.done and asked.stays and not excuses.forgot(history, until=asked.answered):
             yield f"revoked: the lock is said to be free at {asked.answered:.3f}, and its holder has it"
+    if others:
+        return
     taken_away: set[str | None] = set()
     for asked in history.revoked:
         # where the answer is not told, it is asked for again, and then there is nothing to do

@@ -35,7 +35,7 @@ OF_A_LEASE = ("LeaseLost", "LeaseRevoked", "RequestInterrupted", "Interrupted") 
 def violations(history: History) -> list[str]:
     """What is wrong, each in one line that begins with its kind."""
     found = [*_variables(history), *_shown(history), *_hidden(history), *_last(history), *_waiting(history)]
-    found += _exits(history)
+    found += [*_of_the_dead(history), *_exits(history)]
     for record in history.records:
         if record.outcome is not None and record.keeper is not None and record.guard is not None:
             found += [f"report: {record.name} {each}" for each in (*_patience(history, record), *_end(history, record))]
@@ -225,9 +225,38 @@ def _waiting(history: History) -> Iterator[str]:
             yield f"hidden: {', '.join(waiting)} wait at {asked:.3f}, and {len(info.waiters)} are shown"
 
 
+def _of_the_dead(history: History) -> Iterator[str]:
+    """Locks that are shown with more who wait than there can be, or with who is dead, and whose lease is over."""
+    if not {each.kind for each in history.plan.faults} <= {"look", "pause", "signal"} or history.plan.has_several:
+        return
+    owners = {owner: record for record in history.records for owner in record.owners}
+    for asked, answered, info in (*history.looks, *history.listed):
+        waiting = [each for each in history.records if each.plan.start < answered and _may_wait(history, each) > asked]
+        if info.waiters is not None and len(info.waiters) > len(waiting):
+            yield f"shown: {len(info.waiters)} wait at {asked:.3f}, and there are {len(waiting)}"
+        for record in [owners[each.owner] for each in info.holders if each.owner in owners and each.ended_at is None]:
+            renewed = max(record.kept.values(), default=INFINITE)
+            if not history.capabilities.kernel_held and renewed + history.store.freed(record.plan.ttl) + SHOWN < asked:
+                yield f"shown: {record.name} is shown at {asked:.3f}, and was renewed at {renewed:.3f}"
+
+
+def _may_wait(history: History, record: RunRecord) -> float:
+    """Until when a run may be shown among those who wait."""
+    stopped = [] if record.keeper is None else [since for since, _ in record.keeper.unable]
+    over = [since + history.store.place(record.plan.ttl) for since in stopped]
+    if record.granted:
+        over = [record.granted[0].known]
+    elif record.ended < INFINITE or not over:
+        over.append(record.ended)
+    return max(over) + SHOWN + LINED_UP * history.plan.slowest
+
+
 def _hidden(history: History) -> Iterator[str]:
     """Holders who are not shown while their jobs run."""
-    if not _is_usual(history) or any(each.now for each in history.revoked):
+    usual = ("look", "twice", "wrong", "signal", "revoke", "threads", "pause", "stop", "lose", "late", "slow")
+    if not all(each.kind in usual or each.is_outage for each in history.plan.faults) or excuses.forgot(history):
+        return
+    if any(each.now for each in history.revoked):
         return
     for asked, answered, info in (*history.looks, *history.listed):
         shown = {each.owner for each in info.holders}
@@ -235,9 +264,13 @@ def _hidden(history: History) -> Iterator[str]:
             grant: Any = record.last_grants.get(info.name)
             if grant is None or record.span is None or not record.span[0] < asked < answered < record.span[1]:
                 continue
+            if excuses.may_outlive_its_lock(history, record, answered):
+                continue
             if grant.owner not in shown:
                 yield f"hidden: {record.name} has {info.name} from {asked:.3f} to {answered:.3f}, and is not shown"
     for asked, answered in history.unused:
         for record in history.records:
-            if record.span is not None and record.span[0] < asked < answered < record.span[1]:
+            if record.span is None or excuses.may_outlive_its_lock(history, record, answered):
+                continue
+            if record.span[0] < asked < answered < record.span[1]:
                 yield f"hidden: {record.name} runs from {asked:.3f} to {answered:.3f}, and its lock is said to be unused"

@@ -507,6 +507,22 @@ def _few_answer(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(faults=(*plan.faults, *faults))
 
 
+def _few_shown(chance: random.Random, plan: Plan) -> Plan:
+    """An operator who looks when some of several servers are back that did not hear of a lock, and others are away."""
+    ttl = chance.choice(TTLS)
+    before = RunPlan(1, 0.0, ttl, 60.0, 0.1)
+    run = before._replace(host=0, start=1.0, length=ttl)
+    away, back = 0.9, chance.uniform(1.3, 4.0)
+    nodes = chance.sample(range(NODES), 4)
+    faults = [Fault("down", number, away, back - away, KEPT) for number in nodes[: chance.choice((1, 2))]]
+    faults += [
+        Fault("down", number, back - 0.2 * chance.random(), chance.uniform(0.5, 3.0), KEPT)
+        for number in nodes[2 : chance.choice((3, 4))]
+    ]
+    looks = [Fault("look", 1, back + chance.uniform(0.0, 0.3 * ttl), chance.choice((0.0, 1.0))) for _ in range(3)]
+    return plan._replace(runs=(before, run), faults=(*faults, *looks))
+
+
 def _renamed(chance: random.Random, plan: Plan) -> Plan:
     """Two hosts whose URLs name the nodes of Redlock otherwise, some of which may be away."""
     ttl = chance.choice(TTLS)
@@ -848,6 +864,8 @@ def _late_in_line(chance: random.Random, plan: Plan) -> Plan:
     first = RunPlan(0, 0.0, 20.0, 60.0, chance.uniform(6.0, 14.0))
     second = first._replace(host=1, start=0.5, wait=chance.choice((2.5, 8.0)) * chance.uniform(0.4, 1.0), length=1.0)
     late = Fault("late", 1, chance.randrange(1, 14), chance.uniform(0.9, 1.3) * second.wait, REQUEST)
+    if "shared" not in WITHOUT.get(plan.store, ()) and chance.random() < 0.3:
+        second = second._replace(mode="shared")
     if chance.random() < 0.4:  # or was granted the lock meanwhile, and has given it back
         second = second._replace(wait=90.0, length=0.1)
         late = late._replace(value=first.length - second.start + chance.uniform(0.2, 3.0))
@@ -1065,7 +1083,7 @@ OF_STORES = {
     "etcd-cluster": (_deposed, _deposed, _far, _far, _one_at_a_time, _wait_ends),
     "nats": (_deposed, _deposed, _deposed_at_the_end, _busy, _busy, _expired, _expired),
     "redis": (_far_behind, _failover, _failover, _busy, _busy, _busy, _busy, *(_another_program,) * 3),
-    "redlock": (_few_answer, _few_answer, _renamed, _taken_away),
+    "redlock": (_few_answer, _few_answer, _few_shown, _renamed, _taken_away, _unanswered),
     "consul": (_removed, _removed, _busy, _busy),
     "s3": (*OF_OBJECTS, _skewed),
     "azblob": OF_OBJECTS,
