@@ -543,6 +543,10 @@ def _taken_away(chance: random.Random, plan: Plan) -> Plan:
     first = RunPlan(0, 0.0, ttl, 60.0, ttl)
     at = chance.uniform(0.5, 3.0)
     next_one = first._replace(host=1, start=chance.choice((0.3, at + 0.5)), length=0.5)
+    if chance.random() < 0.2:  # or most of them are away, so that it is not
+        first, freed = first._replace(ttl=20.0, length=40.0), Fault("revoke", 1, at, 0.8, 1)
+        away = [Fault("down", number, at + 0.4, 12.0, KEPT) for number in chance.sample(range(NODES), 3)]
+        return plan._replace(runs=(first,), faults=(freed, *away))
     one, other = chance.sample(range(NODES), 2)
     faults = [Fault("revoke", 1, at, 0.0, 1), Fault("down", one, at + chance.uniform(0.0, 0.4), ttl, KEPT)]
     if chance.random() < 0.5:
