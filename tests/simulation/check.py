@@ -395,6 +395,8 @@ def _left(history: History) -> Iterator[str]:
             yield f"left: what {record.name} gave back of {owner[:6]} is there"
         if history.capabilities.kernel_held:
             continue  # what waits for a file may be there for others for a moment
+        for owner in sorted(record.there_after):
+            yield f"left: what {record.name} gave back of {owner[:6]} is there when that is answered"
         for owner, given_back in record.given_back.items():
             again = next((at for at, there in history.there if at > given_back and owner in there), None)
             if again is not None:

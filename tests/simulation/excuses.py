@@ -134,8 +134,8 @@ def hurt(history: History, record: RunRecord) -> tuple[int, float] | None:
             return None  # with the connections end the jobs whose locks they held
         elif kind == "replaced" or (kind == "other" and fault.more):
             return None
-        elif kind == "removed" and fault.whom == record.plan.host:
-            return None  # with the server of a host, its sessions end
+        elif kind in ("removed", "parted") and fault.whom == record.plan.host:
+            return None  # with the server of a host, its sessions end; and it may be cut off for any time
         elif not _touches(fault, record, history):
             continue
         met += not _is_refused(history, fault)

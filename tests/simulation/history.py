@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import Clock
 
 LEAVING = 0.2  # seconds: some runs tell a server that they leave, and do not wait for its answer
+SOON = 8.0  # messages
 ASK_TIMEOUT = 10.0  # seconds for a request of an operator
 REPEATING = {"marks", "lose", "late", "twice"}  # with these, requests are repeated, and servers do what they are asked
 GUARD_LATENESS = 0.003  # seconds from its fork to its first step
@@ -228,6 +229,7 @@ class History:
             backend = self.backend_at(host)
             backend.record, backend.wrong = record, self.wrong
             backend.seen, backend.there = lambda: self.store.seen(self.servers), self._owners
+            backend.parts = lambda: self._part(host)
             return backend
 
         try:
@@ -245,6 +247,14 @@ class History:
             world.at(world.now + LEAVING, self._look_at_nodes, record)
         if all(each.ended < INFINITE for each in self.records):
             world.at(world.now + LEAVING + 20 * self.plan.slowest, self._count_sessions)
+
+    def _part(self, host: Host) -> None:
+        """Cut a host off that gives something back."""
+        host.gives_back += 1
+        for fault in self.plan.faults:
+            if (fault.kind, fault.whom, fault.at) == ("parted", host.number, host.gives_back):
+                begin = self.world.now + SOON * self.plan.slowest * self.world.chance() ** 2
+                host.cuts.append((begin, begin + fault.value, fault.more))
 
     def _look_at_nodes(self, record: RunRecord) -> None:
         nodes = [self.store.owners([each], name) for each in self.servers for name in record.plan.locks]

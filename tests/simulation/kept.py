@@ -18,12 +18,12 @@ FAULTS = sorted((Path(__file__).parent / "faults").glob("*.patch"))
 # with these, plans for the store of which nothing but a cell is known go for any other one, too
 OF_ANY_STORE = (
     *("stop", "pause", "sleep", "lose", "late", "twice", "cut", "slow", "down", "jump", "wrong", "signal"),
-    *("revoke", "forget"),
+    *("revoke", "forget", "parted"),
 )
-BY_NUMBER = ("stop", "lose", "late", "twice")  # faults whose time is the number of a step, or of a message
+BY_NUMBER = ("stop", "lose", "late", "twice", "parted")  # faults whose time is the number of a step, or of a message
 IN_SECONDS = (
-    *("stop", "pause", "sleep", "late", "twice", "cut", "slow", "deposed", "failover", "down", "jump", "wrong"),
-    "table",
+    *("stop", "pause", "sleep", "late", "twice", "cut", "parted", "slow", "deposed", "failover"),
+    *("down", "jump", "wrong", "table"),
 )
 LONGEST = 60.0  # seconds of a lease: histories with longer ones take too much time
 AS_LONG = 0.2  # part of a time by which it may be changed

@@ -32,6 +32,7 @@ class Host:
         self.cuts: list[tuple[float, float, int]] = []
         self.slows: list[Fault] = []
         self.faults: dict[tuple[int, int], Fault] = {}  # by way and number of the message
+        self.gives_back = 0  # requests for that which its runs have sent
         self.names_others = False  # whether its URL has other names of the servers
 
 

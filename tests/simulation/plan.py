@@ -80,6 +80,8 @@ class Fault(NamedTuple):
     late     number of a host    number of its message          seconds, REQUEST or ANSWER
     twice    number of a host    number of its message          seconds between the two, REQUEST or ANSWER
     cut      number of a host    time                           seconds, REQUEST, ANSWER or BOTH
+    parted   number of a host    number of its request to give  seconds for which it is cut off when it sends that, or
+                                 something back                 soon after, REQUEST, ANSWER or BOTH
     slow     number of a host    time                           seconds more for all of 3 s, REQUEST or ANSWER
     deposed  number of a host    time                           seconds for which it talks to a leader that is none,
                                                                 or of MySQL to a replica that hears nothing any more

@@ -57,6 +57,7 @@ class RunRecord:
         self.let_go: dict[str, float] = {}  # when that was first asked for
         self.given_back: dict[str, float] = {}  # when it was answered
         self.seen_after: set[str] = set()  # owners that others could see at the server when that was answered
+        self.there_after: set[str] = set()  # owners of which the server had a lock or a place then
         self.stopped_waiting: set[float] = set()  # when its keeper was stopped while a helper waited for it
         self.left: set[str] = set()  # owners of which something was at the server when the run had ended by itself
         self.on_nodes: set[str] = set()  # owners of which a node of several had something a while after that
@@ -130,6 +131,7 @@ class Recording:
     wrong: list[str]  # what is known to be wrong at once
     seen: Callable[[], set[str]]  # owners that others can follow at the server
     there: Callable[[], set[str]]  # owners of which the server has a lock or a place
+    parts: Callable[[], None]  # called when something is given back
 
     def try_acquire(self, claim: Claim, **more: Any) -> Grant | None:
         """See ``Backend``."""
@@ -227,6 +229,7 @@ class Recording:
         record = self.record
         record.asked_back.add(claim.owner)
         record.let_go.setdefault(claim.owner, Here.world.now)
+        self.parts()
         Here.world.tell(record.name, f"gives back {what}")
         if record.living():
             self.wrong.append(f"{record.name} gave the lock back at {Here.world.now:.3f} while its job lived")
@@ -234,6 +237,7 @@ class Recording:
     def _gave_back(self, claim: Claim) -> None:
         self.record.given_back[claim.owner] = Here.world.now
         self.record.seen_after |= {claim.owner} & self.seen()
+        self.record.there_after |= {claim.owner} & self.there()
 
 
 class RecordingBoth(Recording):

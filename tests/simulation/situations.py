@@ -60,7 +60,7 @@ def drawn(seed: int, store: str) -> Plan:
     situations += (
         [_few_left, _one_at_a_time]
         if store == "redlock"
-        else [_slot_of_the_dead, _at_once, _newcomer, _queued, _cut_in_turn]
+        else [_slot_of_the_dead, _at_once, _newcomer, _queued, _cut_in_turn, _given_back_in_vain]
     )
     if "shared" not in WITHOUT.get(store, ()):
         situations.append(_impatient)
@@ -382,6 +382,19 @@ def _asked_in_the_wait(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(
         runs=(first, waiting, waiting._replace(host=1, start=0.6, locks=(LOCK, "weekly"))), faults=(asked,)
     )
+
+
+def _given_back_in_vain(chance: random.Random, plan: Plan) -> Plan:
+    """Who waits for its second lock is asked for the first one, and is cut off while it gives both back."""
+    ttl, slowest = chance.choice((20.0, 60.0)), chance.choice((0.02, 0.1, 0.2))
+    first = RunPlan(0, 0.0, ttl, 120.0, chance.uniform(4.0, 20.0), locks=("weekly",))
+    waiting = first._replace(host=1, start=0.3, length=0.5, wait=200.0, locks=(LOCK, "weekly"))
+    asked = Fault("revoke", 0, chance.uniform(1.0, 3.0))
+    way = chance.choice((REQUEST, REQUEST, ANSWER, BOTH))
+    span = chance.choice((chance.uniform(0.5, 4.0), chance.uniform(9.0, 12.0)))  # or for more than one attempt
+    parted = Fault("parted", 1, chance.choice((1, 1, 2, 3)), span, way)
+    runs = (first, waiting, first._replace(start=0.1, length=1.0))[: chance.choice((2, 3))]
+    return plan._replace(fastest=slowest / 2, slowest=slowest, runs=runs, faults=(asked, parted))
 
 
 def _few_left(chance: random.Random, plan: Plan) -> Plan:
@@ -1078,7 +1091,10 @@ SITUATIONS_OF_A_HOST = (
     *(_newcomer, _at_once, _beside_others, _queued, _stopped_in_line, _freed_as_it_ends, _left_behind, _several),
     *(_impatient, _forgotten_as_it_begins, _asleep, _kept_closed, _out_of_time, _asked_in_the_wait, _lingering),
 )
-ANY_SCOPE = (rare.long_in_line, _beside_others, _asked_in_turn, _freed_in_turn, _restarted, _wait_ends, _table_locked)
+ANY_SCOPE = (
+    *(rare.long_in_line, rare.asked_as_it_is_cut, _beside_others, _asked_in_turn, _freed_in_turn, _restarted),
+    *(_wait_ends, _table_locked),
+)
 OF_OTHERS = (_busy, _busy, _expired, _expired, *(_another_program,) * 6)  # all else is said of other cells, too
 OF_OBJECTS = (_busy, _busy, _expired, _expired, rare.come_as_a_lease_ends, rare.come_as_a_lease_ends)
 # of stores: what only they have
