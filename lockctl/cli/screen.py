@@ -1,4 +1,6 @@
-"""Tables and facts on stdout, by rich: in a terminal fitted to its width and in colours, in a pipe whole and unpadded.
+"""Tables and facts on stdout: in a terminal by rich, fitted to its width and in colours, in a pipe whole and unpadded.
+
+Rich is loaded for a terminal alone: it would take almost half of the time of a verb that a script calls.
 
 No text becomes markup here: what a backend returns was written by others, and is cleaned before.
 """
@@ -9,11 +11,6 @@ import functools
 import os
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.segment import Segment, Segments
-from rich.style import Style
-from rich.text import Text
-
 from lockctl.cli.columns import Column, lay_out, lines, shorten_place
 from lockctl.cli.output import data_stream, on_styled_screen, print_data
 from lockctl.cli.rows import facts, row, run_row, wide_row
@@ -21,6 +18,10 @@ from lockctl.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from rich.console import Console
+    from rich.segment import Segment
+    from rich.style import Style
 
     from lockctl.cli.places import Place
     from lockctl.model import LockInfo, Run
@@ -73,8 +74,15 @@ class Row(Value):
     mark: str = ""
 
 
+def terminal() -> Console | None:
+    """The terminal on stdout, as wide as it is now; ``None``: it is anything else. Raises ``UsageError``."""
+    return console() if data_stream().isatty() else None
+
+
 def console() -> Console:
     """What is on stdout: a terminal as wide as it is now, or anything else. Raises ``UsageError``."""
+    from rich.console import Console
+
     stream = data_stream()
     # variables that would say otherwise (or a size of long ago) do not count
     made = Console(
@@ -126,8 +134,8 @@ def print_table(
     if backends is not None:
         columns = (BACKEND, *columns)
         rows = [Row((name, *each.cells), each.style, each.mark) for name, each in zip(backends, rows, strict=True)]
-    shown = console()
-    if shown.is_terminal:
+    shown = terminal()
+    if shown is not None:
         _print(shown, table(columns, rows, None if wide else shown.width))
     else:
         heading = tuple(column.heading for column in columns)
@@ -136,8 +144,8 @@ def print_table(
 
 def left_out(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[str, ...]:
     """The headings of a table for which the terminal has no room."""
-    shown = console()
-    if not shown.is_terminal:
+    shown = terminal()
+    if shown is None:
         return ()
     layout = lay_out(columns, [each.cells for each in rows], shown.width)
     return tuple(column.heading for number, column in enumerate(columns) if number not in layout.shown)
@@ -158,13 +166,19 @@ def table_rows(columns: Sequence[Column], rows: Sequence[Row], width: int | None
 
 
 def _styled(columns: Sequence[Column], of: Row, pieces: Iterator[list[tuple[int, str]]]) -> Iterator[list[Segment]]:
+    from rich.segment import Segment
+
     for line in pieces:
         yield [Segment(text, _style(of.mark if columns[number].marked else of.style)) for number, text in line]
 
 
 def print_facts(found: Sequence[tuple[Place, LockInfo]]) -> None:
     """Everything about one lock, in each of the places where it is."""
-    shown = console()
+    shown = terminal()
+    if shown is None:
+        locks = [[f"{label + ':':{LABEL}}{text}" for label, text in facts(lock, str(where))] for where, lock in found]
+        print_data("\n\n".join("\n".join(each) for each in locks))
+        return
     made: list[list[Segment]] = []
     for where, lock in found:
         made += [[]] * bool(made)
@@ -174,11 +188,13 @@ def print_facts(found: Sequence[tuple[Place, LockInfo]]) -> None:
 
 def fact_lines(shown: Console, lock: LockInfo, backend: str) -> list[list[Segment]]:
     """Everything about a lock, folded between words where there is no room."""
+    from rich.segment import Segment
+    from rich.text import Text
+
     made = []
     for label, text in facts(lock, backend):
         style = STYLES.get(lock.state, "") if label == "state" else "bold" if label == "name" else ""
-        room = max(1, shown.width - LABEL) if shown.is_terminal else None
-        folded = [each.plain.rstrip() for each in Text(text).wrap(shown, room)] if room else [text]
+        folded = [each.plain.rstrip() for each in Text(text).wrap(shown, max(1, shown.width - LABEL))]
         for number, part in enumerate(folded):
             head = f"{label + ':':{LABEL}}" if number == 0 else " " * LABEL
             made.append([Segment(head, _style("dim")), Segment(part, _style(style))])
@@ -191,11 +207,15 @@ def _cut(text: str) -> str:
 
 @functools.cache
 def _style(text: str) -> Style:
+    from rich.style import Style
+
     return Style.parse(text)
 
 
 def _print(shown: Console, made: list[list[Segment]]) -> None:
     """As data: a terminal that was closed meanwhile is no traceback."""
+    from rich.segment import Segment, Segments
+
     ended = [segment for line in made for segment in (*line, Segment.line())]
     with shown.capture() as captured:
         shown.print(Segments(ended), crop=False, end="")

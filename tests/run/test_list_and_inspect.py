@@ -156,6 +156,17 @@ def test_list_takes_a_pattern_states_an_order_and_a_form(lockctl):
         assert f"{words[1]!r} is none of: " in done.stderr
 
 
+@pytest.mark.parametrize(
+    "words", [["list", "--all"], ["inspect", "a"], ["history", "a"], ["backends"]], ids=lambda words: words[0]
+)
+def test_into_a_pipe_nothing_is_loaded_that_draws_on_terminals(lockctl, words):
+    lockctl("run", "-l", "a", "--", "true")
+    done = lockctl(*words, env={"PYTHONPROFILEIMPORTTIME": "1"})
+    assert (done.returncode, bool(done.stdout)) == (0, True)
+    assert "lockctl.cli.screen" in done.stderr
+    assert "rich.console" not in done.stderr
+
+
 def test_list_passes_over_what_is_no_lock(lockctl, locks):
     lockctl("run", "-l", "a", "--", "true")
     (locks / "directory").mkdir()

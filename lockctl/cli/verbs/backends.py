@@ -52,8 +52,8 @@ def command(*, output: str, as_json: bool) -> int:
     rows = [screen.Row(_row(promised)) for promised in promises.values()]
     screen.print_table(screen.PROMISES, rows, wide=bool(form))
     missing = () if form else screen.left_out(screen.PROMISES, rows)
-    shown = screen.console()
-    width = min(WIDTH, shown.width) if shown.is_terminal else WIDTH
+    shown = screen.terminal()
+    width = WIDTH if shown is None else min(WIDTH, shown.width)
     lines = []
     for name, promised in promises.items():
         lines += ["", f"{name}  ({', '.join(scheme + ':' for scheme in found[name])})"]
