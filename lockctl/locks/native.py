@@ -21,6 +21,16 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
+SHARE = 0.005  # of the time that a job took: as long a run whose lock is free lets whoever waits for it go first, up to
+LONGEST_PAUSE = 0.005  # seconds: a turn is taken by then
+SHORTEST_PAUSE = 0.001  # seconds: a job that took less than 0.2 s is not held up
+
+
+def pause_for_next(run: Run) -> float:
+    """Seconds between the end of the lock of a *run* and its history, where a write waits for the one before it."""
+    pause = min((run.duration or 0.0) * SHARE, LONGEST_PAUSE)
+    return pause if pause >= SHORTEST_PAUSE else 0.0
+
 
 class NativeBackend:
     """See ``Backend``. A subclass has ``_take``, ``_wait``, and what is not here."""

@@ -12,6 +12,7 @@ import os
 
 from lockctl import clock, documents, history
 from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.locks.native import pause_for_next
 from lockctl.model import MICROSECONDS, Grant, Run
 from lockctl.stores.etcd import layout, tokens
 from lockctl.stores.etcd.connection import LeaseGone
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from lockctl.wire.deadline import Deadline
 
 SPARE = 20  # runs above the number that is kept at which the oldest are deleted: once for so many
-SHARE = 0.005  # of the time that a job took: as long a run whose lock is free lets whoever waits for it go first, up to
-LONGEST_PAUSE = 0.005  # seconds: a turn is taken by then
-SHORTEST_PAUSE = 0.001  # seconds: a job that took less than 0.2 s is not held up
 AT_ONCE = 100  # runs that are deleted at once, if others left so many: etcd allows 128 steps
 
 
@@ -84,8 +82,8 @@ def add_after_release(backend: Client, grant: Grant, run: Run, deadline: Deadlin
         added = _added(backend, grant.claim.name, run, attached, now)
         return (layout.KEEP_ALIVE, {"ID": str(attached)}), ("/v3/kv/txn", added)
 
-    pause = min((run.duration or 0.0) * SHARE, LONGEST_PAUSE)
-    answers = backend.end(owner, lease, deadline, None if pause >= SHORTEST_PAUSE else requests)
+    pause = pause_for_next(run)
+    answers = backend.end(owner, lease, deadline, None if pause else requests)
     try:
         if not answers:
             clock.pause(min(pause, deadline.left()))

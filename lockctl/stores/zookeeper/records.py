@@ -8,6 +8,7 @@ Loaded when a run has ended, or when somebody looks.
 from __future__ import annotations
 
 from lockctl import clock, documents, history
+from lockctl.locks.native import pause_for_next
 from lockctl.stores.zookeeper import queue
 from lockctl.stores.zookeeper.errors import or_none, usable
 
@@ -84,7 +85,10 @@ def add_at_the_end(session: Session, name: str, names: Any, run: Run, deadline: 
     """Add a run to the history and end the session, as a rule in one round trip; whether it was added.
 
     *names* is the answer to a request for the runs that there are. Raises as ``Session.ask``: then neither is known.
+    After a longer job whoever waits takes its turn first: the servers write one transaction after the other.
     """
+    if pause := pause_for_next(run):
+        clock.pause(min(pause, deadline.left()))
     runs, old = session.place.runs(name), list[str]()
     if isinstance(names, Exception):
         session.make(runs, deadline)

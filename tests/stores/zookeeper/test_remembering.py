@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lockctl import history
+from lockctl import clock, history
 from lockctl.errors import BackendUnavailable
+from lockctl.locks.native import LONGEST_PAUSE
 from lockctl.stores.zookeeper import records
 from lockctl.value import replace
 from tests.contract.harness import LIMIT, take
@@ -94,6 +95,26 @@ def test_a_run_that_a_release_added_without_an_answer_is_there_once(
     assert client.history("nightly", timeout=LIMIT) == (run, a_run()), "it was added"
     client.remember("nightly", run, timeout=LIMIT)
     assert client.history("nightly", timeout=LIMIT) == (run, a_run())
+
+
+@pytest.mark.parametrize(("duration", "pauses"), [(0.1, 0), (60.0, 1)])
+def test_after_a_longer_job_the_next_holder_goes_before_the_history(
+    harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch, duration: float, pauses: int
+) -> None:
+    client, run = harness.client(), a_run(duration=duration)
+    grant, next_grants = take(client, harness.claim()), []
+
+    def pause(seconds: float, *_: Any) -> None:
+        assert 0 < seconds <= LONGEST_PAUSE
+        next_one = harness.client()
+        assert next_one.history("nightly", timeout=LIMIT) == ()
+        next_grants.append(take(next_one, harness.claim()))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(clock, "pause", pause)
+        assert client.release_with_run(grant, run, timeout=LIMIT)
+    assert len(next_grants) == pauses
+    assert harness.client().history("nightly", timeout=LIMIT) == (run,)
 
 
 def test_looking_writes_nothing_and_nobody_looking_makes_a_node(harness: ZooKeeperHarness) -> None:
