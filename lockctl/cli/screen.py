@@ -176,7 +176,7 @@ def print_facts(found: Sequence[tuple[Place, LockInfo]]) -> None:
     """Everything about one lock, in each of the places where it is."""
     shown = terminal()
     if shown is None:
-        locks = [[f"{label + ':':{LABEL}}{text}" for label, text in facts(lock, str(where))] for where, lock in found]
+        locks = [[_head(label) + text for label, text in facts(lock, str(where))] for where, lock in found]
         print_data("\n\n".join("\n".join(each) for each in locks))
         return
     made: list[list[Segment]] = []
@@ -196,9 +196,13 @@ def fact_lines(shown: Console, lock: LockInfo, backend: str) -> list[list[Segmen
         style = STYLES.get(lock.state, "") if label == "state" else "bold" if label == "name" else ""
         folded = [each.plain.rstrip() for each in Text(text).wrap(shown, max(1, shown.width - LABEL))]
         for number, part in enumerate(folded):
-            head = f"{label + ':':{LABEL}}" if number == 0 else " " * LABEL
+            head = _head(label) if number == 0 else " " * LABEL
             made.append([Segment(head, _style("dim")), Segment(part, _style(style))])
     return made
+
+
+def _head(label: str) -> str:
+    return f"{label + ':':{LABEL}}"
 
 
 def _cut(text: str) -> str:
