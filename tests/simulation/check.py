@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 ANSWERED = 1.0  # seconds after which a run has had an answer
 SET_BACK = 30.0  # seconds that a clock may be, and a lease seems to last for as long, which those who come wait for
 REFUSED = 0.8 * ACQUIRE_TIMEOUT  # seconds for which a server may refuse without harm to a run that came to wait
+OF_OPERATORS = ("revoke", "look", "twice", "wrong", "signal")  # faults beside which servers do what operators ask for
 HARMLESS = {"table", "slow", "late", "twice", "busy", "revoke", "look", "wrong", "signal"}  # to a connection
 MILD = 0.8  # part of what a request may take at first that a fault may take without harm to a healthy job
 ASKED_AGAIN = 0.10  # part of a ttl that is left for that when a server answers again
@@ -84,6 +85,7 @@ def violations(history: History) -> list[str]:
         *rubbish.violations(history),
         *forgetting.violations(history),
         *_revoked(history),
+        *_unfreed(history),
         *_unrevoked(history),
         *_overtime(history),
         *_untold(history),
@@ -434,13 +436,18 @@ def _revoked(history: History) -> Iterator[str]:
             yield f"revoked: {record.name}, but nobody has asked for its lock"
 
 
-def _unrevoked(history: History) -> Iterator[str]:
-    """Locks that are said to have changed hands when somebody asks for them, or takes them away, and have not."""
-    others = [each for each in history.plan.faults if each.kind not in ("revoke", "look", "twice", "wrong", "signal")]
-    for asked in history.revoked if all(each.is_outage for each in others) else ():
+def _unfreed(history: History) -> Iterator[str]:
+    """Locks that are said to have been freed, and their holders have them."""
+    if not all(each.kind in OF_OPERATORS or each.is_outage for each in history.plan.faults):
+        return
+    for asked in history.revoked:
         if asked.now and asked.done and asked.stays and not excuses.forgot(history, until=asked.answered):
             yield f"revoked: the lock is said to be free at {asked.answered:.3f}, and its holder has it"
-    if others:
+
+
+def _unrevoked(history: History) -> Iterator[str]:
+    """Locks that are said to have changed hands when somebody asks for them, or takes them away, and have not."""
+    if not all(each.kind in OF_OPERATORS for each in history.plan.faults):
         return
     taken_away: set[str | None] = set()
     for asked in history.revoked:

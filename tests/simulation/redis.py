@@ -104,7 +104,7 @@ class RedisServer(StreamServer):
         if self._refuses and self._excuse in (*REFUSES_ALL, NO_RIGHT):
             return Error(self._excuse)
         if name in (b"EVALSHA", b"EVAL"):
-            hides = self._refuses and self._excuse == REPLICA and (self._is_behind or not is_former)
+            hides = self._is_behind if is_former else self._refuses and self._excuse == REPLICA
             return self._script(name, words[1], words[2:], hides=hides)
         if name == b"SENTINEL":
             return [[b"name", PRIMARY.encode(), b"ip", self.name.encode(), b"port", b"6379", b"flags", b"master"]]
