@@ -162,10 +162,11 @@ def _last(history: History) -> Iterator[str]:
             yield f"shown: the last run of {info.name} is shown with token {shown} at {asked:.3f}, and had {last}"
 
 
-def _is_usual(history: History) -> bool:
-    """Whether servers have what they were told, and tell what they have."""
-    kinds = {each.kind for each in history.plan.faults}
-    return kinds <= {"look", "twice", "wrong", "signal", "revoke", "threads"} and not excuses.forgot(history)
+def _is_usual(history: History, *others: str, outages: bool = False) -> bool:
+    """Whether servers have what they were told, and tell what they have; faults of *others* and *outages* may be there."""
+    usual = ("look", "twice", "wrong", "signal", "revoke", "threads", *others)
+    expected = all(each.kind in usual or (outages and each.is_outage) for each in history.plan.faults)
+    return expected and not excuses.forgot(history)
 
 
 def _shown(history: History) -> Iterator[str]:
@@ -251,10 +252,15 @@ def _may_wait(history: History, record: RunRecord) -> float:
     return max(over) + SHOWN + LINED_UP * history.plan.slowest
 
 
+def _holds(history: History, record: RunRecord, asked: float, answered: float) -> bool:
+    """Whether a job ran, and had its lock, all that time."""
+    runs = record.span is not None and record.span[0] < asked < answered < record.span[1]
+    return runs and not excuses.may_outlive_its_lock(history, record, answered)
+
+
 def _hidden(history: History) -> Iterator[str]:
     """Holders who are not shown while their jobs run."""
-    usual = ("look", "twice", "wrong", "signal", "revoke", "threads", "pause", "stop", "lose", "late", "slow")
-    if not all(each.kind in usual or each.is_outage for each in history.plan.faults) or excuses.forgot(history):
+    if not _is_usual(history, "pause", "stop", "lose", "late", "slow", outages=True):
         return
     if any(each.now for each in history.revoked):
         return
@@ -262,15 +268,9 @@ def _hidden(history: History) -> Iterator[str]:
         shown = {each.owner for each in info.holders}
         for record in history.records:
             grant: Any = record.last_grants.get(info.name)
-            if grant is None or record.span is None or not record.span[0] < asked < answered < record.span[1]:
-                continue
-            if excuses.may_outlive_its_lock(history, record, answered):
-                continue
-            if grant.owner not in shown:
+            if grant is not None and grant.owner not in shown and _holds(history, record, asked, answered):
                 yield f"hidden: {record.name} has {info.name} from {asked:.3f} to {answered:.3f}, and is not shown"
     for asked, answered in history.unused:
         for record in history.records:
-            if record.span is None or excuses.may_outlive_its_lock(history, record, answered):
-                continue
-            if record.span[0] < asked < answered < record.span[1]:
+            if _holds(history, record, asked, answered):
                 yield f"hidden: {record.name} runs from {asked:.3f} to {answered:.3f}, and its lock is said to be unused"
