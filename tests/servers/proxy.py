@@ -10,6 +10,9 @@ One thread serves all connections. Modes:
 ``late=SECONDS``   the same for requests alone, but for the next ``on_time`` pieces of them
 ``refuse``         resets what is connected and listens no more
 ``reset``          resets what is connected, and each new connection
+
+A server is not told before a while that a client has hung up whose requests come late: one that is busy would not see
+it in time, and does what was asked for.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 MODES = {"pass", "blackhole", "drop_replies", "trickle", "refuse", "reset"}
 DELAYING = {"delay", "late"}
 TRICKLE = 0.3  # seconds between two bytes
+LINGER = 0.2  # seconds from a request that came late to the end of its connection
 CHUNK = 65536  # bytes
 FULL = 2**20  # bytes that wait for their time in one direction: more are left to the kernel
 APPLY_LIMIT = 5.0  # seconds until the thread has taken a new mode
@@ -48,6 +52,7 @@ class _Direction:
         self.waiting: collections.deque[tuple[float, bytes]] = collections.deque()  # due time of each chunk
         self.size = 0
         self.source_ended = False
+        self.ends = 0.0  # when the sink is told
         self.sink_ended = False
         self.blocked = False
 
@@ -76,7 +81,7 @@ class _Direction:
             if one_byte:
                 # what came together also leaves byte by byte
                 self.waiting = collections.deque((max(due, now + TRICKLE), rest) for due, rest in self.waiting)
-        if self.source_ended and not self.waiting and not self.sink_ended:
+        if self.source_ended and not self.waiting and not self.sink_ended and self.ends <= now:
             self.sink_ended = True
             self.sink.shutdown(socket.SHUT_WR)
 
@@ -95,6 +100,10 @@ class _Connection:
         self.replies = _Direction(self.server, self.client, replies=True)
         self.directions = (self.requests, self.replies)
         self.connecting = True
+
+    def lingers(self, now: float) -> bool:
+        """Whether the client has gone, and the server is not told yet."""
+        return self.requests.source_ended and now < self.requests.ends
 
     def close(self, *, reset: bool) -> None:
         for end in (self.client, self.server):
@@ -155,7 +164,10 @@ class Proxy:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is on its way."""
-        return not any(each.size for connection in list(self._connections) for each in connection.directions)
+        now, connections = time.monotonic(), list(self._connections)
+        return not any(each.size for connection in connections for each in connection.directions) and not any(
+            connection.lingers(now) for connection in connections
+        )
 
     def close(self) -> None:
         """End all connections. May be called again."""
@@ -227,10 +239,12 @@ class Proxy:
 
     def _until_due(self) -> float | None:
         due = [
-            each.waiting[0][0]
+            each.waiting[0][0] if each.waiting else each.ends
             for connection in self._connections
             for each in connection.directions
-            if each.waiting and not each.blocked and not connection.connecting
+            if (each.waiting or (each.ends and not each.sink_ended and not self._swallows(each)))
+            and not each.blocked
+            and not connection.connecting
         ]
         return max(0.0, min(due) - time.monotonic()) if due else None
 
@@ -294,7 +308,7 @@ class Proxy:
                 return
             connection.connecting = False
         for each in connection.directions:
-            swallowed = self._swallows(each)
+            swallowed = self._swallows(each) or (each.replies and connection.lingers(now))
             try:
                 if each.source in ready and not each.source_ended:
                     self._read(each, now, swallowed=swallowed)
@@ -314,6 +328,8 @@ class Proxy:
         data = direction.source.recv(CHUNK)
         if not data:
             direction.source_ended = True
+            if direction.waiting and not direction.replies:
+                direction.ends = direction.waiting[-1][0] + LINGER
         elif not swallowed:
             if direction.replies and self._said[0]:
                 data = data.replace(*self._said)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from lockctl.lease.schedule import HELD_UP, RENEWALS_PER_TTL
 from tests.simulation.http import HttpServer
 from tests.simulation.plan import GUARD, JOINED, KEEPER, KEPT, LOST, NEAR, NODES, OLD, OLDER
@@ -212,6 +211,4 @@ def very_late(history: History) -> bool:
     """Whether a request came so late that the server refused it no more: then it has a lease for nobody."""
     ttl = min(each.ttl for each in history.plan.runs)
     late = [each.value for each in history.plan.faults if each.kind in ("late", "slow", "twice")]
-    if history.plan.store.startswith("etcd"):
-        return sum(late) > ACQUIRE_TIMEOUT - 1.0  # an attempt was given up, and its lease is granted after that
     return history.capabilities.fencing != "strict" and any(value > ttl for value in late)

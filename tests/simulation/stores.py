@@ -257,8 +257,10 @@ def _keys_of_etcd(servers: list[Server]) -> dict[bytes, bytes]:
 def _leases_in_etcd(servers: list[Server]) -> int:
     server = servers[0]
     assert isinstance(server, EtcdServer)
+    data, now = server.data, server.clock.boottime()
+    refusing = {entry.lease for key, entry in data.keys.items() if key.startswith(b"lockctl/.revoke/.ended/")}
     # those of what is kept of a lock, such as its history, last for a year
-    return sum(ttl < A_DAY and ends > server.clock.boottime() for ttl, ends in server.data.leases.values())
+    return sum(ttl < A_DAY and ends > now for lease, (ttl, ends) in data.leases.items() if lease not in refusing)
 
 
 def _etcd(members: int) -> Store:

@@ -55,8 +55,8 @@ class EtcdBackend(Client, NativeBackend):
         return cls(address.cluster(url, params), params["prefix"])
 
     def _take(self, claim: Claim, deadline: Deadline) -> Grant | None:
-        for lease in sorted(self.unended.get(claim.owner, ())):
-            self.end(claim.owner, lease, deadline)  # else our own old key would be before us in the queue
+        if claim.owner in self.unended:
+            self.end(claim.owner, set(), deadline)  # else our own old key would be before us in the queue
         if claim.mode != EXCLUSIVE:
             from lockctl.stores.etcd.share import enter
 
@@ -70,7 +70,7 @@ class EtcdBackend(Client, NativeBackend):
         while True:
             following = counter.next()
             request = {
-                "compare": [layout.is_free(directory), *following.conditions],
+                "compare": [layout.is_free(directory), self.goes_on(lease), *following.conditions],
                 "success": [layout.put(claim_key, as_holder(claim, following.token), lease), following.write],
                 "failure": [*counter.looks, layout.get(claim_key), layout.get_in_order(directory, 1)],
             }
@@ -136,11 +136,11 @@ class EtcdBackend(Client, NativeBackend):
 
             keep(self, grant, lease, hold, deadline)
             try:
-                self.end(grant.claim.owner, lease, deadline)
+                self.end(grant.claim.owner, {lease}, deadline)
             except BackendUnavailable:
                 pass  # it runs out by itself, and the key is not attached to it any more
             return
-        self.end(grant.claim.owner, lease, deadline)
+        self.end(grant.claim.owner, {lease}, deadline)
 
     def release_with_run(self, grant: Grant, run: Run, *, timeout: float) -> bool:
         from lockctl.stores.etcd.records import add_after_release

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockctl import json_text
-from lockctl.errors import BackendUnavailable, ConfigError
+from lockctl.errors import BackendUnavailable, ConfigError, RequestInterrupted
 from lockctl.stores.etcd.connection import Connections, Denied
 from lockctl.wire.deadline import NoThread
 from lockctl.wire.race import Race
@@ -32,6 +32,7 @@ class Cluster:
         self._members = members
         self._connections = Connections(user, password)
         self.turn = 0  # number of the member that is asked first: the one that answered last
+        self.unanswered = False  # whether a request had no answer, and may still be on its way
 
     @property
     def where(self) -> str:
@@ -57,16 +58,17 @@ class Cluster:
         """Send these already, if a connection is open; a later call that has them first reads what is answered."""
         self._connections.begin(self._members[self.turn], requests, deadline)
 
-    def call_first(self, requests: Requests, deadline: Deadline) -> list[dict[str, Any] | Exception]:
-        """As :meth:`call_in_turn`, but only the first matters: an error of another one takes the place of its answer.
+    def call_for(self, requests: Requests, wanted: slice, deadline: Deadline) -> list[dict[str, Any] | Exception]:
+        """As :meth:`call_in_turn`, but only those *wanted* matter: an error of others takes the place of an answer.
 
         So do ``LeaseGone`` and ``LeaseExists`` of any.
         """
 
         def attempt(member: Endpoint, share: Deadline) -> list[dict[str, Any] | Exception]:
             answers = self._connections.answers(member, requests, share)
-            if isinstance(answers[0], (BackendUnavailable, ConfigError)):
-                raise answers[0]
+            for answer in answers[wanted]:
+                if isinstance(answer, (BackendUnavailable, ConfigError)):
+                    raise answer
             return answers
 
         return self._of_any(attempt, deadline)
@@ -105,7 +107,10 @@ class Cluster:
                 answer = attempt(self._members[turn], share)
             except Denied:
                 raise
-            except (BackendUnavailable, ConfigError) as problem:
+            except (BackendUnavailable, ConfigError, RequestInterrupted) as problem:
+                self.unanswered = self.unanswered or not isinstance(problem, ConfigError)
+                if isinstance(problem, RequestInterrupted):
+                    raise
                 problems.append(problem)
                 continue
             self.turn = turn

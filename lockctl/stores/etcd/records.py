@@ -83,11 +83,11 @@ def add_after_release(backend: Client, grant: Grant, run: Run, deadline: Deadlin
         return (layout.KEEP_ALIVE, {"ID": str(attached)}), ("/v3/kv/txn", added)
 
     pause = pause_for_next(run)
-    answers = backend.end(owner, lease, deadline, None if pause else requests)
+    answers = backend.end(owner, {lease}, deadline, None if pause else requests)
     try:
         if not answers:
             clock.pause(min(pause, deadline.left()))
-            answers = backend.cluster.call_first(requests(), deadline)
+            answers = backend.cluster.call_for(requests(), slice(1), deadline)
         written = answers[-1]
         if isinstance(written, LeaseGone):  # nothing was kept of the lock yet
             *_, written = backend.lease_and(history.AGE, attached, requests()[-1][1], deadline)

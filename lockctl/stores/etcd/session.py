@@ -5,6 +5,8 @@ A lease is used for one attempt of an owner alone, so that what ends it can neve
 
 from __future__ import annotations
 
+import os
+
 from lockctl.clock import wall
 from lockctl.documents import describe, read
 from lockctl.errors import BackendUnavailable
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 TRIES = 4  # to make a lease: two are enough when one answer was lost
 LONGEST_WAITING = 30.0  # seconds of the lease of who waits: one that vanished keeps its position for no longer
+REFUSED = 300  # seconds for which a late request is: kernels try for two minutes to send what a closed connection has
+ENDED = f"{layout.REVOCATIONS}.ended/"  # below what a user may write who was given no more than takers needed so far
 WAITING = 1 << 61  # added to the attempt: no attempt of an owner has so high a number, and no hold so low a one
 
 
@@ -58,12 +62,8 @@ class Client:
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         """See ``Backend``: whatever there is of this claim ends with its leases."""
-        deadline = Deadline(timeout)
-        waiting = self._waiting.pop(claim.owner, self.lease_of(claim))
-        leases = {self.lease_of(claim), waiting, *self.unended.get(claim.owner, ())}
-        self.unended[claim.owner] = set(leases)
-        for lease in sorted(leases):
-            self.end(claim.owner, lease, deadline)
+        # while an earlier attempt is not known to have ended, nothing is asked for by the present one
+        self.end(claim.owner, set() if claim.owner in self.unended else {self.lease_of(claim)}, Deadline(timeout))
 
     def lease_of(self, claim: Claim) -> int:
         """The lease of the present attempt of a claim."""
@@ -182,33 +182,49 @@ class Client:
         return None if known is None else known[1]
 
     def end(
-        self, owner: str, lease: int, deadline: Deadline, then: Callable[[], Requests] | None = None
+        self, owner: str, leases: set[int], deadline: Deadline, then: Callable[[], Requests] | None = None
     ) -> list[dict[str, Any] | Exception]:
-        """End a lease with all its keys; one of which that is not known is ended again before the next attempt.
+        """End leases with all their keys; those of which that is not known are ended again before the next attempt.
 
         What is asked *then*, and made ready while the server is at it, takes no further round trip; the answers to it.
         """
-        revoke = _revoke(lease)
-        if then is not None:
-            self.cluster.begin((revoke,), deadline)
         self.turns.pop(owner, None)
         attempt = self._attempts.get(owner, 0)
-        waited: Requests = ()
-        if lease == layout.lease_id(owner, attempt):
-            self._attempts[owner] = attempt + 1
-            if owner in self._waiting:  # no key is attached to it since the grant
-                waiting = self._waiting.pop(owner)
-                waited = (_revoke(waiting),)
-                self.lease_ended(waiting)
-        self.lease_ended(lease)
         unended = self.unended.setdefault(owner, set())
-        unended.add(lease)
-        # a lease that had ended before is as good
-        _, *answers = self.cluster.call_first((revoke, *waited, *(then() if then is not None else ())), deadline)
-        unended.discard(lease)
-        if not unended:
-            del self.unended[owner]
-        return answers[len(waited) :]
+        unended |= leases
+        if layout.lease_id(owner, attempt) in leases:
+            self._attempts[owner] = attempt + 1
+            if owner in self._waiting:
+                unended.add(self._waiting.pop(owner))
+        for lease in unended:
+            self.lease_ended(lease)
+        refusal = self._refusal(unended) if self.cluster.unanswered else ()
+        ending = (*refusal, *map(_revoke, [*leases, *(unended - leases)]))
+        if then is not None:
+            self.cluster.begin(ending, deadline)
+        # a lease that had ended before is as good; and where nothing can be written, nothing that is late can be
+        asked = (*ending, *(then() if then is not None else ()))
+        answers = self.cluster.call_for(asked, slice(len(refusal), len(ending)), deadline)
+        del self.unended[owner]
+        return answers[len(ending) :]
+
+    def goes_on(self, lease: int) -> dict[str, Any]:
+        """The condition that the attempt with that lease has not ended, for each transaction that makes a key for it.
+
+        That the lease is there does not say so: it may have been granted after its end, by a request that came late.
+        """
+        return layout.is_created_at(self._ended(lease), 0)
+
+    def _ended(self, lease: int) -> bytes:
+        """The key that says that the attempt with that lease has ended."""
+        return layout.as_bytes(f"{self.layout.prefix}{ENDED}{lease:x}")
+
+    def _refusal(self, leases: set[int]) -> Requests:
+        """What has the requests of attempts refused that are still on their way; to be done before their leases end."""
+        lease = layout.lease_id(os.urandom(16).hex(), 0)
+        puts = [layout.put(self._ended(each), b"", lease) for each in sorted(leases)]
+        grant = {"ID": str(lease), "TTL": str(REFUSED)}
+        return ("/v3/lease/grant", grant), ("/v3/kv/txn", {"success": puts})
 
 
 def _revoke(lease: int) -> tuple[str, dict[str, Any]]:

@@ -43,12 +43,13 @@ def enter(backend: Client, claim: Claim, deadline: Deadline) -> Grant | None:
     if claim.mode != SHARED:
         asked.append(layout.oldest(decisive[0], claim.slots))
     ttl, term = backend.fresh_lease(claim.ttl, lease, deadline)
+    is_new = [layout.is_created_at(claim_key, 0), backend.goes_on(lease)]
     at = 0  # revision of the store in which a slot was free for us
     while True:
         following = counter.next()
         alone = [_nothing_since(each, at) for each in decisive]
         request = {
-            "compare": [layout.is_created_at(claim_key, 0), *alone, *following.conditions],
+            "compare": [*is_new, *alone, *following.conditions],
             "success": [layout.put(claim_key, as_holder(claim, following.token), lease), following.write],
             "failure": asked,
         }

@@ -81,7 +81,7 @@ def _queue_up(backend: Client, claim: Claim, whole: Deadline) -> Position:
     lease, seconds = backend.waiting_lease(claim, whole.sooner(LONGEST_STEP))
     key = backend.layout.claim_key(claim.name, own, layout.group(claim.mode, claim.slots))
     request = {
-        "compare": [layout.is_created_at(key, 0)],
+        "compare": [layout.is_created_at(key, 0), backend.goes_on(own)],
         "success": [layout.put(key, describe(claim, {"since": wall()}), lease)],
         "failure": [layout.get(key)],
     }

@@ -148,7 +148,7 @@ class TestHistory:
     def test_a_run_that_a_release_added_without_an_answer_is_there_once(
         self, backend: EtcdBackend, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        grant, ask = take(backend, claim()), backend.cluster.call_first
+        grant, ask = take(backend, claim()), backend.cluster.call_for
         run = a_run(token=grant.token, duration=1.0)
 
         def unheard(*words: Any) -> Any:
@@ -157,7 +157,7 @@ class TestHistory:
 
         backend.remember("nightly", a_run(), timeout=LIMIT)
         with monkeypatch.context() as patch:
-            patch.setattr(clock, "pause", lambda _: patch.setattr(backend.cluster, "call_first", unheard))
+            patch.setattr(clock, "pause", lambda _: patch.setattr(backend.cluster, "call_for", unheard))
             assert not backend.release_with_run(grant, run, timeout=LIMIT)
         assert backend.history("nightly", timeout=LIMIT) == (run, a_run()), "it was added"
         backend.remember("nightly", run, timeout=LIMIT)
