@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
 # ARGV: expected value, 1 if it is the whole value and not only its beginning, 1 to free the lock now,
 # document of the revocation, the least token -> {1, smallest later token or '0'} | {0}
+# Who was freed may not come back: a holder that has a majority of nodes yet would have those again that it lost.
 REVOKE = script(f"""
 local value, kind = held()
 if ARGV[2] == '0' and ARGV[3] == '1' and starts(value, 'ended:') then value = string.sub(value, 7) end
 if kind or not starts(value, ARGV[1]) or (ARGV[2] == '1' and value ~= ARGV[1]) then return {{0}} end
 if ARGV[3] == '1' then
   redis.call('DEL', LOCK, REVOKE)
+  if ARGV[2] == '0' then redis.call('SET', GONE, '1', 'PX', {QUEUE_KEPT}) end
   local token = raise_fence(tonumber(ARGV[5]))
   wake(head())
   return {{1, string.format('%.0f', token + 1)}}
@@ -60,7 +62,7 @@ def _ask(
     floor = (seen.token or 0) + 1
     document = documents.describe_revocation(seen.owner or "", wanted.by, wanted.reason)
     words: Words = [expected, int(foreign), int(wanted.now), document, floor]
-    reply = session.run(REVOKE, layout.keys_of(session.prefix, name), words, deadline)
+    reply = session.run(REVOKE, layout.keys_of(session.prefix, name, seen.owner or ""), words, deadline)
     if layout.decision(reply, session.where)[0] != 1:
         return None
     return layout.token(layout.answer(reply, session.where, 2)[1], session.where) if wanted.now else floor
