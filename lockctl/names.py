@@ -113,7 +113,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of a message about *word*, which is none of those that are known; empty if it is like none of them."""
     from difflib import get_close_matches  # only who makes a mistake waits for it
 
-    close = get_close_matches(word, known, n=1)
+    close = get_close_matches(word, known, n=1, cutoff=0.65)
     return f": did you mean {close[0]!r}?" if close else ""
 
 

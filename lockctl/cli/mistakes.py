@@ -22,6 +22,9 @@ def _said(wrong: click.UsageError) -> str:
     if command and isinstance(group, click.Group):
         return f"there is no command {command[1]!r}{did_you_mean(command[1], group.commands)}"
     if isinstance(wrong, click.NoSuchOption):
+        commands = group.commands.values() if isinstance(group, click.Group) else ()
+        if any(wrong.option_name in param.opts for each in commands for param in each.params):
+            return f"{wrong.option_name} stands after the command: lockctl COMMAND {wrong.option_name}"
         known = [each for param in group.params for each in param.opts] if group else []
         return f"there is no option {wrong.option_name}{did_you_mean(wrong.option_name, known)}"
     if isinstance(wrong, click.MissingParameter) and wrong.param is not None:
