@@ -90,8 +90,10 @@ def _end(helper: int, readable: int, ttl: float) -> list[int]:
     If that was just now, it sleeps and can do nothing any more: then its end is not waited for, which takes as long as
     to take the lock, and :func:`collect` does that later.
     """
-    os.kill(helper, _signal.SIGKILL)
     told = _read(readable)
+    if told:
+        _step_back(helper)
+    os.kill(helper, _signal.SIGKILL)
     if not told or time.monotonic_ns() - told[0] > ttl / 2 * 1e9:
         os.waitpid(helper, 0)
         told = told or _read(readable)
@@ -141,7 +143,6 @@ def _block(descriptor: int, path: str, claim: Claim, wall_us: Callable[[], int],
         if queued:
             fcntl.lockf(descriptor, fcntl.LOCK_UN, ranges.MUTEX - ranges.WAITERS, ranges.WAITERS)
         os.write(writable, b"%d " % time.monotonic_ns() + told)
-        _step_back()
         time.sleep(claim.ttl)
         if queued:
             kernel.unlock(descriptor)
@@ -164,10 +165,14 @@ def _forked(body: Callable[[], None]) -> int:
         os._exit(0)
 
 
-def _step_back() -> None:
-    """What this process still does, and its end, must not take the processor from who has the lock now."""
+def _step_back(helper: int) -> None:
+    """Its end must not take the processor from who has the lock now.
+
+    Not before: a helper that has the lock for a lockctl that was stopped gives it up in time, also where all
+    processors are in use.
+    """
     try:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        os.sched_setscheduler(helper, os.SCHED_IDLE, os.sched_param(0))
     except OSError:
         return  # not permitted here: the lock is passed on a little later
 
