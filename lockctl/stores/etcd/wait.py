@@ -106,7 +106,7 @@ def _watches(backend: Client, position: Position) -> tuple[dict[str, Any], ...]:
     view = position.view
     watches = [layout.ends_of(layout.only(position.key))]
     if view.before is not None:
-        before = {**layout.only(view.before), "prev_kv": True}
+        before = {**layout.only(view.before), "prev_kv": not view.held}  # else what it had is known
         watches.append(before if view.writes else layout.ends_of(before))
     if view.inside:
         claim = position.claim
@@ -184,8 +184,10 @@ def _beat(backend: Client, position: Position, whole: Deadline) -> Position | No
 
 def _is_end_of_holder(event: dict[str, Any], position: Position) -> bool:
     """Whether the key before ours is gone, and had the lock: who gave up waiting leaves us behind the one before it."""
-    last = layout.entries({"kvs": [event.get("prev_kv")]})
-    return position.claim.mode == EXCLUSIVE and is_held(last) and last[0].key == position.view.before
+    view = position.view
+    if position.claim.mode != EXCLUSIVE or layout.decoded(event["kv"].get("key")) != view.before:
+        return False
+    return view.held or is_held(layout.entries({"kvs": [event.get("prev_kv")]}))
 
 
 def _read(line: bytes, telling: set[bytes | None]) -> dict[str, Any] | None:

@@ -109,6 +109,27 @@ class TestQueue:
         assert take(last, behind).token > granted.token
         assert len(asked) == 1, "also behind another waiter"
 
+    def test_the_document_of_who_went_is_sent_only_where_it_tells_something(
+        self, etcd_server: Etcd, backend: EtcdBackend, connect: Open, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        told, read = [], wait._read
+
+        def noted(line: bytes, telling: set[bytes | None]) -> Any:
+            told.append(b"prev_kv" in line)
+            return read(line, telling)
+
+        monkeypatch.setattr(wait, "_read", noted)
+        grant, mine, behind = take(backend, claim()), claim(), claim()
+        client, last = connect(etcd_server.address), connect(etcd_server.address)
+        waits, follows = in_line(client, mine, monkeypatch), in_line(last, behind, monkeypatch)
+        backend.release(grant, timeout=LIMIT)
+        waits.result()
+        granted = take(client, mine)
+        assert not any(told), "a holder was seen as one before"
+        client.release(granted, timeout=LIMIT)
+        follows.result()
+        assert told[-1], "a waiter may have become the holder"
+
     @pytest.mark.parametrize(("over", "prolonged"), [(0.0, 0), (10.0, 1)])
     def test_the_turn_is_asked_for_in_the_wait_and_its_lease_counts_from_when_it_was_prolonged(
         self,
