@@ -69,6 +69,13 @@ class Backend(Protocol):
         between calls until :meth:`withdraw` or a grant.
         """
 
+    @property
+    def lined_up(self) -> bool:
+        """Whether the store said in the last :meth:`wait` that the claim has a position: it went well until it failed.
+
+        It does not count what was said in earlier calls. Always, where there is no server to fail.
+        """
+
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         """Give up a position in the queue and whatever a wait or a lost answer may have been granted; idempotent.
 

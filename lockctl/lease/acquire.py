@@ -58,8 +58,8 @@ def acquire(
     *before_wait* is called once, when the lock was refused for the first time and is waited for, and *still_held* with
     the reason when something was granted in the end and could not be given back.
     A failing backend is asked again for up to ``ACQUIRE_TIMEOUT`` seconds, if *wait* is that long. So is one that
-    has answered before and now lacks what a person must change: it may just be set up anew. A backend where waiting
-    fails does fail, although it still tells who has the lock.
+    has answered before and now lacks what a person must change: it may just be set up anew. One where no wait
+    goes well does fail, although it tells who has the lock.
     Raises ``Interrupted`` (nothing is held, no queue entry is left, if the server still answers),
     ``BackendUnavailable``, ``ConfigError``.
     """
@@ -101,8 +101,8 @@ def acquire(
             except (BackendUnavailable, ConfigError) as failure:
                 if isinstance(failure, ConfigError) and (grant is not None or not told):
                     raise
-                if refused and now() - sent > ACQUIRE_TIMEOUT:
-                    waits.end()  # it was broken off, as by what lies between and ends what is quiet for long
+                if refused and backend.lined_up and now() - sent > LONGEST_PAUSE:
+                    waits.end()  # it went well, and such waits ask no oftener than those that fail
                 failing = waits if refused else outage
                 left = failing.left(failure)
                 if left <= 0 and (not refused or now() < give_up):
@@ -110,8 +110,7 @@ def acquire(
                 failing.pause(left, interrupt)
             _stop_if_asked(ending_signal)
     except BaseException as error:
-        hurried = isinstance(error, Interrupted)
-        _leave(attempts, grant, HURRIED_TIMEOUT if hurried else GIVE_BACK_TIMEOUT, still_held)
+        _leave(attempts, grant, HURRIED_TIMEOUT if isinstance(error, Interrupted) else GIVE_BACK_TIMEOUT, still_held)
         raise
 
 

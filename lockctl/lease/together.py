@@ -105,6 +105,10 @@ class Together:
         pause = min(timeout, self._interval) if self._grants else timeout
         self._attempts_at(claim, wanted).wait(pause, interrupt)
 
+    @property
+    def lined_up(self) -> bool:
+        return self._clients[self.refused].lined_up
+
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         """See ``Backend``: gives back every place in a queue and every lock that was taken."""
         failure = self._give_all_back(self._all_asked_for(), timeout)

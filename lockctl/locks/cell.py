@@ -47,6 +47,7 @@ class CellBackend:
         self._cells = cells
         self._locks = LockCells(cells, prefix, self.capabilities.scheme)
         self._doubted: set[str] = set()  # owners of which a write may still be on its way
+        self.lined_up = False
 
     @classmethod
     def takes_password(cls, url: Url) -> bool:  # noqa: ARG003 - not all stores take one for each URL
@@ -148,9 +149,11 @@ class CellBackend:
         self._cells.attend(claim.owner)
         whole, began, longest = Deadline(timeout, interrupt), boottime(), max(LONGEST_STEP, self._cells.longest_look)
         unseen: str | None = None  # who is before us, but not to be followed: it may have ended since the last look
+        self.lined_up = False
         try:
             while whole.left() > 0:
                 position = self._locks.line_up(claim, whole.sooner(LONGEST_STEP))
+                self.lined_up = True
                 if position.rest <= 0:
                     return
                 step = whole.sooner(min(position.rest, jittered(longest)))

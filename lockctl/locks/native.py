@@ -36,6 +36,7 @@ class NativeBackend:
     """See ``Backend``. A subclass has ``_take``, ``_wait``, and what is not here."""
 
     capabilities: ClassVar[Capabilities]
+    lined_up = False
 
     @classmethod
     def takes_password(cls, url: Url) -> bool:  # noqa: ARG003 - not all stores take one for each URL
@@ -55,6 +56,7 @@ class NativeBackend:
         if timeout <= 0:
             return
         deadline = Deadline(timeout, interrupt)
+        self.lined_up = False
         try:
             self._wait(claim, deadline)
         except RequestInterrupted:
@@ -64,8 +66,14 @@ class NativeBackend:
                 raise
 
     def _wait(self, claim: Claim, deadline: Deadline) -> None:
-        """Return when ``try_acquire`` may succeed; else raise as requests do when the deadline is over."""
+        """Return when ``try_acquire`` may succeed; else raise as requests do when the deadline is over.
+
+        Calls ``_has_lined_up`` when the store has said that the claim has its position.
+        """
         raise NotImplementedError
+
+    def _has_lined_up(self) -> None:
+        self.lined_up = True
 
     def inspect(self, name: str, *, timeout: float) -> LockInfo:
         file: Inspect[Any] = self._file("inspect")

@@ -154,6 +154,21 @@ class Waiting:
                 pass
         assert time.monotonic() - before < LIMIT / 2
 
+    def test_a_wait_that_fails_says_whether_the_store_gave_it_a_position(
+        self, harness: Harness, backend: Backend, other: Backend
+    ) -> None:
+        take(backend, harness.claim(ttl=30.0))
+        claim = harness.claim(ttl=30.0)
+        waiting = Background(lambda: other.wait(claim, timeout=2.0, interrupt=None))
+        eventually(lambda: other.lined_up)
+        waiting.result()
+        with harness.cut_off(other):
+            try:
+                other.wait(claim, timeout=1.0, interrupt=None)
+            except BackendUnavailable:
+                pass
+            assert other.lined_up == harness.capabilities.kernel_held
+
     def test_waiters_are_served_in_the_order_they_came_if_the_backend_is_fair_and_all_are_served_in_any_case(
         self, harness: Harness, backend: Backend
     ) -> None:

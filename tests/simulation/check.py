@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 ANSWERED = 1.0  # seconds after which a run has had an answer
 SET_BACK = 30.0  # seconds that a clock may be, and a lease seems to last for as long, which those who come wait for
 REFUSED = 0.8 * ACQUIRE_TIMEOUT  # seconds for which a server may refuse without harm to a run that came to wait
+RECOVERED = 2 * LONGEST_PAUSE + 0.5  # seconds until who waits asks again, and has waited for long enough
 OF_OPERATORS = ("revoke", "look", "twice", "wrong", "signal")  # faults beside which servers do what operators ask for
 HARMLESS = {"table", "slow", "late", "twice", "busy", "revoke", "look", "wrong", "signal"}  # to a connection
 MILD = 0.8  # part of what a request may take at first that a fault may take without harm to a healthy job
@@ -302,7 +303,7 @@ def _refused(history: History) -> Iterator[str]:
         return
     if any(each.kind not in ("busy", "expired", "failover") for each in faults):
         return
-    if sum(each.value for each in faults) > REFUSED:
+    if _longest_outage(faults) > REFUSED:
         return
     span = max(each.at + each.value for each in faults) - min(each.at for each in faults)
     denied = [
@@ -315,11 +316,19 @@ def _refused(history: History) -> Iterator[str]:
             continue  # whoever was never answered does not ask again, as a person must do something
         if record.plan.once_per is not None and span > _promised(history, record).signal - LONGEST_PAUSE:
             continue  # who asks for the last success asks for as long as its lease allows
-        if span > REFUSED and record.attempts > 1:
-            continue  # a wait that fails counts from the first one that did, also if it went well for a while in between
         is_unavailable = record.outcome is not None and record.outcome.kind == "unavailable"
         if (record.failure or is_unavailable) and record.plan.wait >= ACQUIRE_TIMEOUT:
             yield f"refused: {record.name} fails: {record.failure or record.outcome}"
+
+
+def _longest_outage(faults: tuple[Fault, ...]) -> float:
+    """Seconds; one that begins again before anybody can have seen that it was over has lasted."""
+    longest, begin, end = 0.0, -INFINITE, -INFINITE
+    for fault in sorted(faults, key=lambda each: each.at):
+        begin = begin if fault.at <= end + RECOVERED else fault.at
+        end = max(end, fault.at + fault.value)
+        longest = max(longest, end - begin)
+    return longest
 
 
 def _lost_too_soon(history: History) -> Iterator[str]:

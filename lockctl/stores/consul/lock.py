@@ -188,7 +188,12 @@ class ConsulBackend(NativeBackend):
         if pause:
             wait.pause(pause, deadline)
         wait.until_open(
-            self._agent, self._claims.queue, claim, lambda until: self._claims.session(claim, until), deadline
+            self._agent,
+            self._claims.queue,
+            claim,
+            self._has_lined_up,
+            lambda until: self._claims.session(claim, until),
+            deadline,
         )
 
     def _do(self, operation: Callable[..., T], timeout: float, *arguments: object) -> T:

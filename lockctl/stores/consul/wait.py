@@ -23,7 +23,12 @@ POLL = 1.0  # seconds between looks at what Consul does not tell: the end of a l
 
 
 def until_open(
-    agent: Agent, positions: queue.Queue, claim: Claim, prepare: Callable[[Deadline], object], deadline: Deadline
+    agent: Agent,
+    positions: queue.Queue,
+    claim: Claim,
+    has_lined_up: Callable[[], None],
+    prepare: Callable[[Deadline], object],
+    deadline: Deadline,
 ) -> None:
     """Return when it is the turn of *claim* and it may get the lock. Raises as requests do.
 
@@ -44,6 +49,7 @@ def until_open(
             except ConfigError:
                 return  # an attempt says the same
             prepare_at = clock.boottime() + claim.ttl / queue.RENEWALS_PER_TTL
+            has_lined_up()
         if not is_first:
             if ahead is not None:
                 entry, index = agent.watch(ahead.key, index, deadline, position.span())

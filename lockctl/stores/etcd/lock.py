@@ -151,7 +151,7 @@ class EtcdBackend(Client, NativeBackend):
         """Between two waits a position in the queue lasts as long as the lease of who waits."""
         from lockctl.stores.etcd.wait import wait_for_turn
 
-        wait_for_turn(self, claim, deadline)
+        wait_for_turn(self, claim, self._has_lined_up, deadline)
 
     def close(self) -> None:
         self.cluster.close()

@@ -24,6 +24,7 @@ from lockctl.wire.stream import Closed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from lockctl.stores.etcd.connection import Requests
@@ -57,11 +58,12 @@ class Position(Value):
         return self.since + pause
 
 
-def wait_for_turn(backend: Client, claim: Claim, whole: Deadline) -> None:
+def wait_for_turn(backend: Client, claim: Claim, has_lined_up: Callable[[], None], whole: Deadline) -> None:
     """Return when nobody before us is in the way. Raises ``BackendUnavailable``, also at the end of *whole*."""
     pause = PAUSE
     while True:
         position = _queue_up(backend, claim, whole)
+        has_lined_up()
         if position.view.is_clear:
             return
         is_our_turn = _watch(backend, position, whole)

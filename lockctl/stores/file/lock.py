@@ -49,6 +49,7 @@ class FileBackend:
         period_clock="the host's",
         hold_by="record",
     )
+    lined_up = True
 
     @classmethod
     def takes_password(cls, url: Url) -> bool:  # noqa: ARG003 - none does

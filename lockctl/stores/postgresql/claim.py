@@ -14,6 +14,7 @@ from lockctl.wire.deadline import READABLE, Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from lockctl.stores.postgresql.address import Address
@@ -93,7 +94,7 @@ class Attempt:
                 share.check_agrees(self._fence, self.connections.for_tables(deadline), self.key, self._claim, deadline)
         return self.locked
 
-    def wait(self, deadline: Deadline) -> None:
+    def wait(self, has_lined_up: Callable[[], None], deadline: Deadline) -> None:
         """Take a position in the queue, and wait there until the lock is ours. The position is kept."""
         from lockctl.stores.postgresql.wait import Position
 
@@ -103,18 +104,19 @@ class Attempt:
                 self._position.drawing = self._drawing
         if self.held_for() > 0:
             self._position.join(deadline)
-            self._sit_out(deadline)
+            self._sit_out(has_lined_up, deadline)
             if self.held_for() > 0:
                 return
         self._collect_looks(deadline)
-        self._granted(self._position.stand(deadline))
+        self._granted(self._position.stand(has_lined_up, deadline))
         self._leave_no_key(deadline)
 
-    def _sit_out(self, deadline: Deadline) -> None:
+    def _sit_out(self, has_lined_up: Callable[[], None], deadline: Deadline) -> None:
         """Sleep until the lock that we were given has rested. Raises as its methods, and ``RequestInterrupted``."""
         while deadline.left() > 0:
             try:
                 self.read_hold(deadline)
+                has_lined_up()
             except SessionGone:
                 raise
             except BackendUnavailable:

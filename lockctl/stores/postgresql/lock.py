@@ -126,7 +126,7 @@ class PostgresqlBackend(NativeBackend):
             if attempt is None:
                 attempt = self._open(claim, deadline.sooner(OPENING_LIMIT))
             if not attempt.locked:
-                attempt.wait(deadline)
+                attempt.wait(self._has_lined_up, deadline)
         except STRANGE:
             self._give_up(claim.owner)
             raise misled("postgresql") from None

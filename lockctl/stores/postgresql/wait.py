@@ -100,13 +100,16 @@ class Position:
                 return None
             raise
 
-    def stand(self, deadline: Deadline) -> list[Row] | None:
+    def stand(self, has_lined_up: Callable[[], None], deadline: Deadline) -> list[Row] | None:
         """Wait until the lock is ours; the row of the answer.
 
         ``None`` if it is not by the *deadline*, or if it was given back: :meth:`look` then takes it with its token.
         """
         while True:
+            is_asked_now = not self._asked
             asked, rows = self._step(deadline)
+            if is_asked_now:
+                has_lined_up()
             if _is_ours(asked, rows):
                 return rows
             if asked == TURN and self.drawing is not None and not self._is_planned:

@@ -162,7 +162,7 @@ class RedisBackend(NativeBackend):
 
             self._queue = Queue(self._session)
         try:
-            self._queue.wait(claim, deadline)
+            self._queue.wait(claim, self._has_lined_up, deadline)
         except LockctlError:
             self._doubted.add(claim.owner)
             raise

@@ -22,6 +22,8 @@ from lockctl.wire.resp import Connection, ReplyError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lockctl.stores.redis.session import Session, Words
 
 LONGEST_LIFE = 9.0  # seconds that a position in the queue lives without being refreshed
@@ -60,11 +62,12 @@ class Queue:
         self.is_first = False  # whether nobody was before us at the last look
         self._channel: Connection | None = None
 
-    def wait(self, claim: Claim, deadline: Deadline) -> None:
+    def wait(self, claim: Claim, has_lined_up: Callable[[], None], deadline: Deadline) -> None:
         """Return when it is the turn of *claim*, or at the deadline; raises as requests do."""
         try:
             while deadline.left() > 0:
                 pause = self.look(claim, deadline.sooner(ONE_REQUEST))
+                has_lined_up()
                 if pause == 0.0 or self.is_told(min(pause, deadline.left()), deadline.interrupt):
                     return
         except (BackendUnavailable, RequestInterrupted):

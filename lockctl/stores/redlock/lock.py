@@ -213,7 +213,8 @@ class RedlockBackend(NativeBackend):
 
         if self._waiting is None:
             self._waiting = Waiting(self._majority())
-        self._waiting.wait(claim, tally.longest_round(claim.ttl), self._draws.get(claim.name, 0), deadline)
+        longest_look, draws = tally.longest_round(claim.ttl), self._draws.get(claim.name, 0)
+        self._waiting.wait(claim, longest_look, draws, self._has_lined_up, deadline)
 
     def _do(self, operation: Callable[..., T], timeout: float, *arguments: object) -> T:
         return operation(self._majority(), *arguments, Deadline(timeout))

@@ -18,6 +18,8 @@ from lockctl.stores.redlock.rounds import Patience, ask_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lockctl.model import Claim
     from lockctl.stores.redis.layout import Seen
     from lockctl.stores.redlock.nodes import Node
@@ -44,7 +46,9 @@ class Waiting:
         """Whether something of this claim may be in a queue."""
         return self._owner == claim.owner
 
-    def wait(self, claim: Claim, longest_look: float, draws: int, deadline: Deadline) -> None:
+    def wait(
+        self, claim: Claim, longest_look: float, draws: int, has_lined_up: Callable[[], None], deadline: Deadline
+    ) -> None:
         """Return when a majority is free for *claim*; one look at all nodes may take *longest_look* seconds.
 
         *draws* are the attempts in a row in which nobody got a majority: those who drew do not come back together.
@@ -60,6 +64,7 @@ class Waiting:
             is_first = not pause or told or (self._queue is not None and self._queue.is_first)
             if is_first and self._is_open(claim, longest_look, deadline, settling=told or pause == 0.0):
                 return
+            has_lined_up()
             if not pause:
                 clock.pause(min(_random(SHORTEST_PAUSE, longest), deadline.left()), deadline.interrupt)
 

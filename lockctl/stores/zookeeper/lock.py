@@ -104,7 +104,7 @@ class ZooKeeperBackend(NativeBackend):
         deadline.check(str(self._place))
         from lockctl.stores.zookeeper.wait import wait
 
-        wait(self._attempt(claim), deadline)
+        wait(self._attempt(claim), self._has_lined_up, deadline)
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         attempt = self._attempts.get(claim.owner)

@@ -29,6 +29,8 @@ from lockctl.wire.deadline import NAP, READABLE, Deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lockctl.stores.zookeeper.claim import Attempt
     from lockctl.stores.zookeeper.node import Node
     from lockctl.stores.zookeeper.session import Call, Session
@@ -38,15 +40,15 @@ PAUSE = 0.1  # seconds between two attempts to connect to all servers
 TICK = 0.002  # seconds: more than what is lost when the end of a hold is rounded to milliseconds
 
 
-def wait(attempt: Attempt, deadline: Deadline) -> None:
+def wait(attempt: Attempt, has_lined_up: Callable[[], None], deadline: Deadline) -> None:
     """See ``Backend.wait``; returns early, or when the deadline has passed."""
     try:
-        _until_turn(attempt, attempt.queue_up(deadline.sooner(LONGEST_STEP)), deadline)
+        _until_turn(attempt, attempt.queue_up(deadline.sooner(LONGEST_STEP)), has_lined_up, deadline)
     except (SessionLost, Vanished):
         pass  # a new position in the queue is needed: the next attempt sees to it
 
 
-def _until_turn(attempt: Attempt, session: Session, deadline: Deadline) -> None:
+def _until_turn(attempt: Attempt, session: Session, has_lined_up: Callable[[], None], deadline: Deadline) -> None:
     """Return when it may be our turn, which the attempt finds out; raises as ``Session.ask``, and ``Vanished``."""
     entered, attempt.turn = False, None
     while True:
@@ -59,6 +61,7 @@ def _until_turn(attempt: Attempt, session: Session, deadline: Deadline) -> None:
             entered = True
             continue
         entered = True
+        has_lined_up()
         ahead, free = attempt.node.ahead(line), attempt.node.free(session, record)
         if attempt.node.is_open(ahead):
             if free is not None:

@@ -536,19 +536,45 @@ def test_a_backend_that_only_tells_who_has_the_lock_has_failed_and_is_not_asked_
     assert len(backend.asked) < 8
 
 
-def test_a_wait_that_is_broken_off_whenever_it_was_quiet_for_long_goes_on(server: MemoryServer, holder: Grant) -> None:
-    class BrokenOff(Flaky):
-        now = 1000.0
+class BrokenOff(Flaky):
+    """Its waits fail when they have lasted for a while."""
 
-        def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
-            self.now += 60.0
-            super().wait(claim, timeout=timeout, interrupt=interrupt)
+    now = 1000.0
+    lasting = 0.0  # seconds
 
-    backend = BrokenOff(server, waits=4)
+    def wait(self, claim: Claim, *, timeout: float, interrupt: int | None) -> None:
+        self.now += self.lasting
+        super().wait(claim, timeout=timeout, interrupt=interrupt)
+
+
+@pytest.mark.parametrize("lasting", [60.0, 6.0, 3.0])
+def test_a_wait_that_goes_well_and_is_broken_off_again_and_again_goes_on(
+    server: MemoryServer, holder: Grant, lasting: float
+) -> None:
+    """As by what lies between and ends what is quiet for long, or by a few short outages."""
+    backend = BrokenOff(server, waits=5)
+    backend.lasting = lasting
     waiting = Background(lambda: lease_of(backend, claim(), wait=3600.0, now=lambda: backend.now))
     eventually(lambda: backend.waits < 0)
     MemoryBackend(server).release(holder, timeout=1)
     assert waiting.result() is not None
+
+
+@pytest.mark.usefixtures("holder")
+@pytest.mark.parametrize("lasting", [60.0, 6.0, 3.0])
+def test_a_wait_that_gets_no_position_in_the_queue_fails_however_long_that_takes(
+    server: MemoryServer, lasting: float
+) -> None:
+    """Such as with a server whose disk hangs: it tells who has the lock, and answers no write."""
+
+    class Hanging(BrokenOff):
+        lined_up = property(lambda _: False, lambda *_: None)
+
+    backend = Hanging(server, waits=50)
+    backend.lasting = lasting
+    with pytest.raises(BackendUnavailable, match="hiccup"):
+        lease_of(backend, claim(), wait=3600.0, now=lambda: backend.now)
+    assert len(backend.asked) <= 2 + ACQUIRE_TIMEOUT / lasting
 
 
 def test_a_request_that_a_signal_interrupts_ends_the_attempt_and_leaves_nothing_held(server: MemoryServer) -> None:
