@@ -112,6 +112,9 @@ def _floors(history: History) -> Iterator[str]:
         later = [each.token for each in grants if each.sent > asked.answered]
         if asked.floor <= max([asked.token or 0, *before]):
             yield f"floor: the operator is told {asked.floor}, after {max([asked.token or 0, *before])}"
+        if not any(each.mode != "exclusive" for each in history.plan.runs):
+            # a token that others have beside it may be above; who is alone has it when the one before has gone
+            later += [each.token for each in grants if each.token > (asked.token or asked.floor)]
         if later and min(later) < asked.floor:
             yield f"floor: the operator is told {asked.floor}, and then {min(later)} is granted"
 

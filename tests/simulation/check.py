@@ -25,6 +25,7 @@ from tests.simulation import (
     waits,
 )
 from tests.simulation.kubernetes import KubernetesServer
+from tests.simulation.network import SLOW
 from tests.simulation.objects import ObjectServer
 from tests.simulation.others import Other
 from tests.simulation.plan import DENIED, DISK, GUARD, KEEPER, KEPT, LOCK, NEAR, OLDER
@@ -473,19 +474,24 @@ def _unrevoked(history: History) -> Iterator[str]:
 
 def _untold(history: History) -> Iterator[str]:
     """Jobs that went on for too long after somebody had asked for their lock."""
+    slow_until = [each.at + SLOW + each.value for each in history.plan.faults if each.kind == "slow"]
     for asked in history.revoked:
         for record in history.records:
             grant = record.last_grants.get(LOCK)
-            if not (asked.done and grant is not None and grant.token == asked.token):
+            if not (asked.done and grant is not None and grant.owner == asked.owner):
                 continue
-            # it may have been asked for before its holder knew that it has it
-            others = [each for each in history.plan.faults if each.kind != "revoke"]
+            # it may have been asked for before its holder knew that it has it, or had a token: what is freed then is
+            # its place in the queue, and it takes another one
+            if grant.token != asked.token and (asked.now or asked.token is not None):
+                continue
+            others = [each for each in history.plan.faults if each.kind not in ("revoke", "slow")]
             if not all(_is_over(each, grant.known, asked.asked - APART * record.plan.ttl) for each in others):
                 continue
             promised = _promised(history, record)
             longest = promised.interval * 1.2 + 12 * history.plan.slowest * len(history.plan.runs) + NOTICED
             longest += record.plan.grace_at_loss if asked.now else promised.grace
-            if record.span is not None and record.span[1] > max(asked.asked, grant.known) + longest:
+            since = max(asked.asked, grant.known, *slow_until)
+            if record.span is not None and record.span[1] > since + longest:
                 yield f"revoked: {record.name} lives until {record.span[1]:.3f}, but it was asked at {asked.asked:.3f}"
 
 

@@ -584,18 +584,23 @@ def _asked_in_turn(chance: random.Random, plan: Plan) -> Plan:
     second = first._replace(host=chance.choice((1, 1, 0)), start=chance.uniform(0.1, 1.0), length=8.0 + ttl / 2)
     runs = (first, second)
     asked = length + chance.uniform(0.0, 2.0) + 10 * slowest * chance.random()
-    return plan._replace(
-        fastest=slowest / 4,
-        slowest=slowest,
-        runs=runs,
-        faults=(Fault("revoke", chance.randrange(2), asked, chance.choice((0.0, slowest)), 0),),
-    )
+    faults = [Fault("revoke", chance.randrange(2), asked, chance.choice((0.0, slowest)))]
+    late, way, how = chance.uniform(0.1, 0.5), chance.choice((REQUEST, ANSWER)), chance.random()
+    if how < 0.3:  # which it learns late, or says late, and who asks is near
+        faults = [faults[0]._replace(whom=1 - second.host, at=length + 1.5 * late * chance.random())]
+        faults.append(Fault("slow", second.host, length - 2.0 * chance.random(), late, way))
+    elif how < 0.6:  # by somebody far away: what is seen has changed by then
+        slowest = 0.002  # so that it is known when the job ends
+        faults = [faults[0]._replace(whom=0, at=max(0.1, length - 4 * late * chance.random()), value=0.0)]
+        faults.append(Fault("slow", 0, max(0.0, length - 2.5), late, way))
+    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs, faults=tuple(faults))
 
 
 def _freed_in_turn(chance: random.Random, plan: Plan) -> Plan:
     """The same, and the lock is taken from who has it."""
     plan = _asked_in_turn(chance, plan)
-    return plan._replace(faults=(plan.faults[0]._replace(value=chance.uniform(0.0, 1.0), more=1),))
+    asked, *others = plan.faults
+    return plan._replace(faults=(asked._replace(value=chance.choice((0.0, 1.0)) * chance.random(), more=1), *others))
 
 
 def _newcomer(chance: random.Random, plan: Plan) -> Plan:
@@ -1091,20 +1096,22 @@ SITUATIONS_OF_A_HOST = (
     *(_newcomer, _at_once, _beside_others, _queued, _stopped_in_line, _freed_as_it_ends, _left_behind, _several),
     *(_impatient, _forgotten_as_it_begins, _asleep, _kept_closed, _out_of_time, _asked_in_the_wait, _lingering),
 )
+IN_TURN = (_asked_in_turn, _freed_in_turn)
 ANY_SCOPE = (
-    *(rare.long_in_line, rare.asked_as_it_is_cut, _beside_others, _asked_in_turn, _freed_in_turn, _restarted),
+    *(rare.long_in_line, rare.asked_as_it_is_cut, _beside_others, *IN_TURN, _restarted),
     *(_wait_ends, _table_locked),
 )
 OF_OTHERS = (_busy, _busy, _expired, _expired, *(_another_program,) * 6)  # all else is said of other cells, too
 OF_OBJECTS = (_busy, _busy, _expired, _expired, rare.come_as_a_lease_ends, rare.come_as_a_lease_ends)
 # of stores: what only they have
 OF_STORES = {
-    "etcd": (_deposed, _deposed, _busy, _busy, _expired, _wait_ends, _cut_in_turn),
+    "etcd": (_deposed, _deposed, _busy, _busy, _expired, _wait_ends, _cut_in_turn, *IN_TURN),
     "etcd-cluster": (_deposed, _deposed, _far, _far, _one_at_a_time, _wait_ends),
     "nats": (_deposed, _deposed, _deposed_at_the_end, _busy, _busy, _expired, _expired),
-    "redis": (_far_behind, _failover, _failover, _busy, _busy, _busy, _busy, *(_another_program,) * 3),
+    "redis": (_far_behind, _failover, _failover, _busy, _busy, _busy, _busy, *(_another_program,) * 3, *IN_TURN),
     "redlock": (_few_answer, _few_answer, _few_shown, _renamed, _taken_away, _unanswered),
-    "consul": (_removed, _removed, _busy, _busy),
+    "consul": (_removed, _removed, _busy, _busy, *IN_TURN),
+    "zookeeper": (_freed_in_turn,),
     "s3": (*OF_OBJECTS, _skewed),
     "azblob": OF_OBJECTS,
     "gcs": OF_OBJECTS,
