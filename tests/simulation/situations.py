@@ -897,11 +897,21 @@ def _late_in_line(chance: random.Random, plan: Plan) -> Plan:
 def _granted_twice(chance: random.Random, plan: Plan) -> Plan:
     """A grant whose answer is late, the same one again, and then silence: its lease must count from the second.
 
-    The second attempt comes when the time of the first is over, or at once with a signal that is for the job.
+    The second attempt comes when the time of the first is over, at once with a signal that is for the job, or when the
+    server is there again that went away without an answer.
     """
     ttl = 20.0
     holder = RunPlan(0, 0.0, ttl, 60.0, 3 * ttl, INFINITE)
     runs = (holder, holder._replace(host=1, start=chance.uniform(1.0, 9.0), length=1.0, wait=120.0))
+    if chance.random() < 0.3:
+        if "shared" not in WITHOUT.get(plan.store, ()):
+            runs = (holder._replace(mode=chance.choice(("exclusive", "shared"))), runs[1])
+        slowest, away = chance.choice((0.01, 0.05)), chance.uniform(3.0, 7.0)
+        at = 10 * slowest * chance.random()
+        cut, down = Fault("cut", 0, at, 10 * slowest, ANSWER), Fault("down", 0, at + 10 * slowest, away, KEPT)
+        silence = Fault("cut", 0, down.at + away + chance.uniform(0.3, 2.0), 3 * ttl, BOTH)
+        plan = plan._replace(rates=rare.SLOW_CLOCK, fastest=slowest / 4, slowest=slowest)
+        return plan._replace(runs=runs, faults=(cut, down, silence))
     unanswered = Fault("late", 0, chance.randrange(1, 8), chance.uniform(10.0, 12.0), ANSWER)
     silence = Fault("cut", 0, chance.uniform(10.1, 14.0), 3 * ttl, BOTH)
     if chance.random() < 0.5:
