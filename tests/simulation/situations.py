@@ -316,6 +316,15 @@ def _cut_in_turn(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=(first, second, third), faults=tuple(faults))
 
 
+def _member_away(chance: random.Random, plan: Plan) -> Plan:
+    """Some who come and wait while one of several members answers nothing, from before them on."""
+    ttl, slowest = chance.choice(TTLS), chance.choice((0.002, 0.02))
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(4.0, 8.0))
+    others = [first._replace(host=number % 2, start=0.5 * number, length=1.0) for number in (1, 2)]
+    away = Fault("down", chance.choice((1, 2)), 0.0, INFINITE, KEPT)
+    return plan._replace(fastest=slowest / 4, slowest=slowest, runs=(first, *others), faults=(away,))
+
+
 def _wait_ends(chance: random.Random, plan: Plan) -> Plan:
     """Some over a slow network who stop waiting for a lock that is kept closed after its job."""
     ttl, slowest = chance.choice((*TTLS, rare.LONG)), chance.choice((0.02, 0.1, 0.2))
@@ -1116,7 +1125,7 @@ OF_OBJECTS = (_busy, _busy, _expired, _expired, rare.come_as_a_lease_ends, rare.
 # of stores: what only they have
 OF_STORES = {
     "etcd": (_deposed, _deposed, _busy, _busy, _expired, _wait_ends, _cut_in_turn, *IN_TURN),
-    "etcd-cluster": (_deposed, _deposed, _far, _far, _one_at_a_time, _wait_ends),
+    "etcd-cluster": (_deposed, _deposed, _far, _far, _one_at_a_time, _wait_ends, _member_away),
     "nats": (_deposed, _deposed, _deposed_at_the_end, _busy, _busy, _expired, _expired),
     "redis": (_far_behind, _failover, _failover, _busy, _busy, _busy, _busy, *(_another_program,) * 3, *IN_TURN),
     "redlock": (_few_answer, _few_answer, _few_shown, _renamed, _taken_away, _unanswered),

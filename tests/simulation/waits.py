@@ -23,6 +23,7 @@ LOOKED_AT = 1.0  # seconds between two looks at a hold by who sleeps until it is
 STEPPED_OVER = 4.0  # seconds until somebody who waits for a file goes before others who are stopped
 NOTICED = 2.0  # seconds more than it must take until a job has ended
 ROUNDS = 4.0  # seconds of the two rounds of an attempt with Redlock, at most
+ASKED_FIRST = 2.5  # seconds until another member is asked than one that answers nothing
 NETWORK = 0.3  # seconds of a message: over a slower network a run may not come to its locks in time
 FIRST_LOOKS = 2.0  # seconds of a wait in which who comes may look often
 LOOKS, FEW = 2.8, 12  # statements per second of who is told of an end, and so many as it is handed over
@@ -158,7 +159,8 @@ def _unused(history: History) -> Iterator[str]:
     # who is stopped is forgotten when it was silent for a lease
     if not alike or history.plan.has_several:
         return
-    if not (_is_quiet(history, "stop", "pause") or _is_quiet(history, "revoke", "forget", "look", holds=True)):
+    away = _away(history)
+    if not (away or _is_quiet(history, "stop", "pause") or _is_quiet(history, "revoke", "forget", "look", holds=True)):
         return
     if history.plan.store == "zookeeper" and slowest > 0.3:
         return  # a third of a short session is too short there for a connection that takes four such messages
@@ -168,7 +170,7 @@ def _unused(history: History) -> Iterator[str]:
         history.store.looks + history.store.messages * slowest + HANDED_OVER + (ACQUIRE_TIMEOUT if slowest > 0.2 else 0)
     )
     taken = [(grant.known, _freed(history, record, grant)) for record in history.records for grant in record.granted]
-    bound += sum(_kept_in_line(history, history.records[number], taken) for number in stopped)
+    bound += sum(_kept_in_line(history, history.records[number], taken) for number in stopped) + ASKED_FIRST * away
     if any(each.now for each in history.revoked) and any(each.holds for each in history.records):
         bound += LOOKED_AT  # it was ended by an operator, of which nobody is told
     if history.capabilities.kernel_held:
@@ -181,6 +183,13 @@ def _unused(history: History) -> Iterator[str]:
             until = min(free_until, record.granted[0].known if record.granted else record.ended)
             if until - since > bound + excuses.kept_out(history, record):
                 yield f"unused: {record.name} waits while there is room from {since:.3f} until {until:.3f}"
+
+
+def _away(history: History) -> int:
+    """How many members of several are away all the time, and nothing else is wrong: each is asked once, and not again."""
+    faults = history.plan.faults
+    throughout = all(each.kind == "down" and each.value == INFINITE and each.whom and not each.at for each in faults)
+    return len(faults) if throughout and history.plan.store == "etcd-cluster" else 0
 
 
 def _kept_waiting(history: History) -> Iterator[str]:
