@@ -170,6 +170,15 @@ def signalled_as_it_is_renewed(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=(run,), faults=(late, cut, signal))
 
 
+def signalled_after_a_late_grant(chance: random.Random, plan: Plan) -> Plan:
+    """Who is granted its lock when hardly anything of the lease is left waits again, for another, and is told to end."""
+    run = RunPlan(0, 0.0, 6.0, 60.0, 1.0)
+    late = Fault("late", 0, chance.randrange(1, 12), chance.uniform(4.3, 8.5), ANSWER)
+    other = run._replace(host=1, start=chance.uniform(0.3, 3.0), length=12.0)
+    signal = Fault("signal", 0, late.value + chance.uniform(0.2, 3.0), chance.choice(ENDS_A_WAIT))
+    return plan._replace(runs=(run, other), faults=(late, signal))
+
+
 def signalled(chance: random.Random, plan: Plan) -> Plan:
     """A run that is sent a signal while its job has another process beside the command."""
     ttl = chance.choice(TTLS)
@@ -654,6 +663,7 @@ OF_ALL = (
     *(*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line, freed_in_line),
     *(asked_of_a_long_lease, freed_beside_a_late_one, killed_in_line, away_at_first, taken_as_it_is_forgotten),
     *(signalled_as_it_is_renewed, unanswered_as_it_ends, stopped_on_its_terminal, several_far_away),
+    signalled_after_a_late_grant,
     *(asked_as_it_is_cut, comes_for_nobody, comes_for_nobody),
 )
 OF_CELLS = (slow_for_long,)  # where a renewal takes as many messages as the last one

@@ -159,7 +159,8 @@ class Recording:
         return grant
 
     def wait(self, claim: Claim, **more: Any) -> None:
-        """See ``Backend``."""
+        """See ``Backend``. A new owner may wait before it asks: the one before was granted the lock too late."""
+        self.record.owners.setdefault(claim.owner, Here.world.now)
         try:
             super().wait(claim, **more)  # type: ignore[misc]
         except BackendUnavailable:
