@@ -274,6 +274,15 @@ def cut_in_line(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=slots, faults=(cut,))
 
 
+def refused_in_line_now_and_then(chance: random.Random, plan: Plan) -> Plan:
+    """A server that is restarted while somebody waits, and long after that once more: none of that may end the wait."""
+    first = RunPlan(1, 0.0, 20.0, 60.0, 27.0)
+    waiting = first._replace(host=0, start=0.5, wait=120.0, length=0.5)
+    down = Fault("down", 0, chance.uniform(1.6, 3.5), chance.choice((0.3, 2.0)) * chance.uniform(0.2, 1.0), KEPT)
+    again = down._replace(at=down.at + chance.uniform(22.1, 23.0))
+    return plan._replace(runs=(first, waiting), faults=(down, again))
+
+
 def asked_while_stopped(chance: random.Random, plan: Plan) -> Plan:
     """A lock that is asked for, or taken away, while the guard of its job stands still."""
     ttl, soon = chance.choice(((10.0, 10.0), (20.0, 20.0), (60.0, 10.0)))
@@ -668,6 +677,7 @@ OF_ALL = (
 )
 OF_CELLS = (slow_for_long,)  # where a renewal takes as many messages as the last one
 OF_STREAMS = (
+    refused_in_line_now_and_then,
     refused_then_silent,
     refused_then_silent,
     refused_for_long,
