@@ -533,6 +533,11 @@ def around_a_period(chance: random.Random, plan: Plan) -> Plan:
     later = [first._replace(host=number % 2, start=10.0 + chance.uniform(0.1, 0.9)) for number in range(2)]
     back = (Fault("jump", 0, 10.0 + 0.5 * chance.random(), -chance.random()),)  # a clock is set
     faults = back if plan.store not in ("file", "redlock") and chance.random() < 0.5 else ()
+    if plan.store != "redlock" and chance.random() < 0.3:  # a success by a clock that was far ahead is none of now
+        kind, ahead = "wrong" if plan.store == "file" else "jump", chance.choice((30.0, 3000.0))
+        moved = (Fault(kind, 0, 9.0, ahead), Fault(kind, 0, 11.5, -ahead))
+        runs = (first, *[each._replace(start=each.start + 2.0) for each in later])
+        return plan._replace(runs=runs, faults=moved)
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=(first, *later), faults=faults)
 
 

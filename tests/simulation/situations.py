@@ -504,6 +504,10 @@ def _busy(chance: random.Random, plan: Plan) -> Plan:
         faults.append(Fault("busy", 0, at, chance.choice(times[time]) * chance.random(), why))
         at += faults[-1].value
     runs = (first, first._replace(host=1, start=chance.uniform(0.0, 3.0), length=0.5, mode="exclusive"))
+    if chance.random() < 0.1:  # for so long that it is never known whether the job has succeeded before
+        why = chance.choice((why, DENIED))
+        faults = [Fault("busy", 0, 10 * slowest * chance.random(), chance.uniform(0.5, 2.0) * ttl, why)]
+        runs = (first._replace(once_per=60.0), runs[1])
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs, faults=tuple(faults))
 
 
