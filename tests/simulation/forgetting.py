@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.simulation import between_runs, excuses
-from tests.simulation.plan import LOCK
+from tests.simulation.plan import LOCK, NEAR
 from tests.simulation.world import INFINITE
 
 if TYPE_CHECKING:
@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
 MILD = 0.8  # of the time for which a name was not to be used
 BY_HOSTS = ("etcd", "consul", "zookeeper", "file", "sqlite")  # stores that have no clock but those of their clients
+LINED_UP = 2.0  # seconds until somebody has a place in the queue
 SETTLED = 4  # leases after the last run in which what it had at the server has surely ended
 
 
 def violations(history: History) -> list[str]:
     """What is wrong, each in one line that begins with its kind."""
-    return [*_too_soon(history), *_forgotten_in_use(history), *_unforgotten(history)] if history.forgets else []
+    if not history.forgets:
+        return []
+    found = [*_too_soon(history), *_forgotten_in_use(history), *_forgotten_in_line(history)]
+    return [*found, *_unforgotten(history), *_lost(history)]
 
 
 def _done(history: History) -> list[Forgotten]:
@@ -52,6 +56,32 @@ def _forgotten_in_use(history: History) -> Iterator[str]:
                 continue
             if not excuses.may_outlive_its_lock(history, record, answered):
                 yield f"in use: {record.name} runs from {span[0]:.3f} on, and its lock is forgotten by {answered:.3f}"
+
+
+def _forgotten_in_line(history: History) -> Iterator[str]:
+    """Names that were forgotten while somebody waited who has a place in the queue."""
+    near = {each.kind for each in history.plan.faults} == {"forget"} and history.plan.slowest <= NEAR
+    if not near or history.plan.has_several or not (history.capabilities.fair and history.capabilities.keeps_place):
+        return
+    for asked, answered, _, _ in _done(history):
+        for record in history.records:
+            until = record.granted[0].asked if record.granted else record.ended
+            if record.plan.start + LINED_UP < asked and answered < until:
+                yield f"in use: {record.name} waits from {record.plan.start:.3f} on, it is forgotten by {answered:.3f}"
+
+
+def _lost(history: History) -> Iterator[str]:
+    """Runs that are not remembered any more, although their name was not forgotten."""
+    faults = history.plan.faults
+    if any(each.kind != "forget" for each in faults) or any(each.done for each in history.forgets):
+        return
+    if len(history.forgets) < len(faults) or not history.left_of_forgotten:
+        return  # what failed may have been done
+    remembered = {each.token for each in history.left_of_forgotten[0]}
+    for record in history.records:
+        grant = record.last_grants.get(LOCK)
+        if grant is not None and record.span and record.outcome is not None and grant.token not in remembered:
+            yield f"forgotten: {record.name} is not remembered, and the name was not forgotten"
 
 
 def _unforgotten(history: History) -> Iterator[str]:

@@ -345,6 +345,10 @@ def comes_as_it_is_freed(chance: random.Random, plan: Plan) -> Plan:
     runs[1:] = [each._replace(length=20.0) for each in runs[1:]]
     start = first.length + slowest * chance.uniform(-10.0, 40.0)
     coming = runs[0]._replace(host=1, start=start, length=1.0)
+    if chance.random() < 0.2:  # and the name is to be forgotten before it has the lock
+        forget = Fault("forget", 0, first.length + chance.choice((20 * slowest, 1.0)) * chance.random(), 0.0)
+        waiting = coming._replace(start=0.5)
+        return plan._replace(fastest=slowest / 4, slowest=slowest, runs=(*runs, waiting), faults=(forget,))
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=(*runs, coming))
 
 
