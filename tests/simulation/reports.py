@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockctl.cli import exit_status
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
+from lockctl.lease.schedule import RENEWALS_PER_TTL
 from tests.simulation import excuses
 from tests.simulation.plan import NEAR
 from tests.simulation.waits import CLOSED, NOTICED
@@ -35,6 +36,7 @@ OF_A_LEASE = ("LeaseLost", "LeaseRevoked", "RequestInterrupted", "Interrupted") 
 def violations(history: History) -> list[str]:
     """What is wrong, each in one line that begins with its kind."""
     found = [*_variables(history), *_shown(history), *_hidden(history), *_last(history), *_waiting(history)]
+    found += [*_since(history)]
     found += [*_of_the_dead(history), *_exits(history)]
     for record in history.records:
         if record.outcome is not None and record.keeper is not None and record.guard is not None:
@@ -208,6 +210,11 @@ def _shown(history: History) -> Iterator[str]:
             if history.plan.store == "redlock" and history.plan.slowest > NEAR:
                 # some nodes had not heard of that when the run ended, and who looks does not wait for all others
                 shown = max(shown, history.store.freed(record.plan.ttl))
+            least = record.plan.ttl - 1.2 * min(record.plan.ttl / RENEWALS_PER_TTL, history.capabilities.heartbeat)
+            least -= SHOWN + 20 * history.plan.slowest
+            expires_in = INFINITE if holder.expires_in is None else holder.expires_in
+            if expires_in < least and _holds(history, record, asked, answered):
+                yield f"shown: {record.name} is shown to have {expires_in:.3f} s at {asked:.3f}, and renews its lease"
             if record.given_back.get(holder.owner, INFINITE) + shown < asked:
                 yield f"shown: {record.name} is shown at {asked:.3f}, and has given its lock back"
 
@@ -224,6 +231,26 @@ def _waiting(history: History) -> Iterator[str]:
                 waiting.append(record.name)
         if info.waiters is not None and len(info.waiters) < len(waiting):
             yield f"hidden: {', '.join(waiting)} wait at {asked:.3f}, and {len(info.waiters)} are shown"
+
+
+def _since(history: History) -> Iterator[str]:
+    """Those who wait, and are shown to have come at another time."""
+    plan = history.plan
+    if not {each.kind for each in plan.faults} <= {"look"} or plan.has_several or not history.capabilities.keeps_place:
+        return
+    clocks = [each.clock for each in history.network.hosts] + [each.clock for each in history.servers]
+    came: dict[str, list[float]] = {}
+    for record in history.records:
+        times = [clock.wall_base + clock.rate * record.plan.start for clock in clocks]
+        came.setdefault(history.network.hosts[record.plan.host].name, []).extend(times)
+    latest = SHOWN + LINED_UP * plan.slowest
+    for asked, _, info in (*history.looks, *history.listed):
+        for waiter in info.waiters or ():
+            times = came.get(waiter.host or "", [])
+            if waiter.since is None or not times:
+                continue
+            if not any(-SHOWN < waiter.since - at < latest for at in times):
+                yield f"shown: somebody on {waiter.host} waits at {asked:.3f} since {waiter.since}, nobody came then"
 
 
 def _of_the_dead(history: History) -> Iterator[str]:
