@@ -224,7 +224,8 @@ class GoogleServer(ObjectServer):
 
     def busy(self) -> bytes:
         """See ``HttpServer``."""
-        return self.whole(503, json.dumps({"error": {"code": 503, "message": "Backend Error"}}))
+        status, said = ((503, "Backend Error"), (429, "Too many requests"))[round(Here.world.rarely())]
+        return self.whole(status, json.dumps({"error": {"code": status, "message": said}}))
 
     def denied(self) -> bytes:
         """See ``HttpServer``."""

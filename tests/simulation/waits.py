@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from lockctl.lease.attempts import LONGEST_PAUSE
 from tests.simulation import excuses
+from tests.simulation.others import Other
 from tests.simulation.plan import NEAR
 from tests.simulation.sqlite import Database
 from tests.simulation.world import INFINITE
@@ -184,7 +185,9 @@ def _unused(history: History) -> Iterator[str]:
     if not alike or history.plan.has_several:
         return
     away = _away(history)
-    if not (away or _is_quiet(history, "stop", "pause") or _is_quiet(history, "revoke", "forget", "look", holds=True)):
+    beside = history.programs and all(isinstance(each, Other) and not each.by_force for each in history.programs)
+    quiet = _is_quiet(history, "stop", "pause") or _is_quiet(history, "revoke", "forget", "look", holds=True)
+    if not (away or quiet or (beside and _is_quiet(history, "other"))):
         return
     if history.plan.store == "zookeeper" and slowest > 0.3:
         return  # a third of a short session is too short there for a connection that takes four such messages
@@ -194,6 +197,7 @@ def _unused(history: History) -> Iterator[str]:
         history.store.looks + history.store.messages * slowest + HANDED_OVER + (ACQUIRE_TIMEOUT if slowest > 0.2 else 0)
     )
     taken = [(grant.known, _freed(history, record, grant)) for record in history.records for grant in record.granted]
+    taken += [(span[0], span[1] + SILENT) for span in (each.span for each in history.programs) if span is not None]
     bound += sum(_kept_in_line(history, history.records[number], taken) for number in stopped) + ASKED_FIRST * away
     if any(each.now for each in history.revoked) and any(each.holds for each in history.records):
         bound += LOOKED_AT  # it was ended by an operator, of which nobody is told
