@@ -6,7 +6,7 @@ what ``supervise.fork.fork_guard`` and ``cli`` do before: the pair of sockets, t
 
 from __future__ import annotations
 
-from signal import SIGKILL
+from signal import SIGCONT, SIGKILL
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,7 +32,9 @@ from tests.simulation.nats import NatsServer
 from tests.simulation.network import Host, Network
 from tests.simulation.others import Elector, LockClient, Other, RedisClient
 from tests.simulation.plan import (
+    BY_SIGNAL,
     DENIED,
+    DESCRIPTORS,
     DISK,
     ENDS_A_PROGRAM,
     ENDS_A_WAIT,
@@ -65,6 +67,7 @@ LEAVING = 0.2  # seconds: some runs tell a server that they leave, and do not wa
 SOON = 8.0  # messages
 ASK_TIMEOUT = 10.0  # seconds for a request of an operator
 REPEATING = {"marks", "lose", "late", "twice"}  # with these, requests are repeated, and servers do what they are asked
+MOMENT = 0.001  # seconds
 GUARD_LATENESS = 0.003  # seconds from its fork to its first step
 RECORDED = {name: recorded(store.backend) for name, store in STORES.items()}
 
@@ -263,15 +266,20 @@ class History:
     def _is_on_terminal(self, record: RunRecord) -> bool:
         return any((each.kind, each.whom) == ("halt", record.number) for each in self.plan.faults)
 
-    def _halt(self, record: RunRecord, seconds: float) -> None:
-        """The command of a run is stopped on its terminal, and continued there; its keeper follows it."""
+    def _halt(self, record: RunRecord, seconds: float, *, by_signal: bool) -> None:
+        """The command of a run is stopped on its terminal, and continued there; its keeper follows it.
+
+        With *by_signal* the keeper alone is told to go on, and tells the command.
+        """
         command = next((process for process, of in self._jobs.items() if of is record), None)
         if command is None or record.keeper is None:
             return
         record.keeper.suspended_until = self.world.now + seconds
         for job in command.children:
             if isinstance(job, Job):
-                job.halt(seconds)
+                job.halt(seconds, by_signal=by_signal)
+        if by_signal:
+            self.world.at(self.world.now + seconds + MOMENT, record.keeper.take, int(SIGCONT), 0, 1)
 
     def _count_sessions(self) -> None:
         self.sessions_left = self.store.sessions(self.servers)
@@ -379,9 +387,10 @@ class History:
         if fault.kind == "signal":
             self._signal(record, int(fault.value))
         elif fault.kind == "halt":
-            self._halt(record, fault.value)
+            self._halt(record, fault.value, by_signal=fault.more == BY_SIGNAL)
         elif record.keeper is not None:
             record.keeper.threadless_until = self.world.now + fault.value
+            record.keeper.full_until = record.keeper.threadless_until if fault.more == DESCRIPTORS else 0.0
 
     def _apply_to_server(self, fault: Fault, server: Server) -> None:
         world, kind = self.world, fault.kind

@@ -69,8 +69,8 @@ class Job(Process):
         if not self.stopped and Here.world.now >= self._ends_at:
             self.end(0 if self._record.plan.succeeds else 256)
 
-    def halt(self, seconds: float) -> None:
-        """Be stopped on the terminal, and continued there after so many seconds."""
+    def halt(self, seconds: float, *, by_signal: bool) -> None:
+        """Be stopped on the terminal, and continued there after so many seconds, or *by_signal* alone."""
         world = Here.world
         if self.dead or self.killed or self._lives is None or self.parent is None:
             return
@@ -78,7 +78,8 @@ class Job(Process):
         self.stopped = True
         self._ends_at += seconds
         self._is_told(SIGTSTP << 8 | STOPPED)
-        world.at(world.now + seconds, self.go_on)
+        if not by_signal:
+            world.at(world.now + seconds, self.go_on)
 
     def go_on(self) -> None:
         """SIGCONT."""

@@ -106,6 +106,8 @@ def _start_thread(body: Callable[..., None], arguments: tuple[Any, ...]) -> None
 
 
 def _pipe2(_: int) -> tuple[int, int]:
+    if me().full_until > Here.world.now:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     pipe = Pipe()
     return pipe.number, pipe.number
 

@@ -17,6 +17,8 @@ REQUEST, ANSWER, BOTH = 0, 1, 2
 DISK = 1
 DENIED = 1
 SENTINELS = 1
+DESCRIPTORS = 1
+BY_SIGNAL = 1
 KEPT, LOST, OLD = 0, 1, 2  # what a server that restarts still knows
 NEAR = 0.05  # seconds: with slower messages a run gives up adding itself to a history
 OLDER = 5.0  # seconds: how old the data is of a server that comes back with old data
@@ -103,7 +105,8 @@ class Fault(NamedTuple):
     wrong    number of a host    time                           seconds by which its wall clock moves, -
     signal   number of a run     time                           number of the signal, -
     halt     number of a run     time                           seconds until somebody continues its command, which was
-                                                                stopped on its terminal, and its keeper, -
+                                                                stopped on its terminal, and its keeper, BY_SIGNAL:
+                                                                only the keeper, and from elsewhere
     revoke   number of a host    time                           seconds between looking and asking, 1: free it now
     other    -                   time                           seconds for which another program has the lock, or
                                                                 all rows of its table, 1: it takes it by force
@@ -112,7 +115,8 @@ class Fault(NamedTuple):
     forget   number of a host    time                           for how long it was not used, -
     look     number of a host    time                           0: an operator looks at the lock, 1: at all locks,
                                                                 and which are not used, -
-    threads  number of a run     time                           seconds for which its keeper can start no thread, -
+    threads  number of a run     time                           seconds for which its keeper can start no thread,
+                                                                DESCRIPTORS: and has no descriptor free for a pipe
     power    -                   time                           seconds by which the wall clock of the only host moves
                                                                 when its power fails and it starts again, DISK: that
                                                                 of its disk alone

@@ -41,6 +41,7 @@ class Process:
         self.suspended_until = 0.0  # with the command on its terminal
         self.changes: list[int] = []  # statuses of stops and continuations that the parent did not hear of yet
         self.threadless_until = 0.0  # its user has as many as are allowed
+        self.full_until = 0.0  # it has as many descriptors
         self.dying = 0.0  # seconds from KILL to its end that no program can change
         self.pending: list[tuple[Thread, int]] = []
         self.status = 0

@@ -9,6 +9,8 @@ from tests.simulation.network import SLOW
 from tests.simulation.plan import (
     ANSWER,
     BOTH,
+    BY_SIGNAL,
+    DESCRIPTORS,
     ENDS_A_WAIT,
     GUARD,
     INFINITE,
@@ -235,13 +237,18 @@ def not_executable(chance: random.Random, plan: Plan) -> Plan:
 
 
 def no_threads(chance: random.Random, plan: Plan) -> Plan:
-    """A user who has as many processes as are allowed, when the first renewal is due and perhaps from then on."""
+    """A user who has as many processes as are allowed, when the first renewal is due and perhaps from then on.
+
+    Or, but only for a moment, the keeper has as many descriptors.
+    """
     ttl = chance.choice((6.0, 10.0, 20.0))
     run = RunPlan(
         0, 0.0, ttl, 30.0, 1.5 * ttl, locks=chance.choice((("nightly",), ("nightly",), ("hourly", "nightly")))
     )
     lasts = ttl * chance.choice((chance.uniform(0.03, 0.17), 3.0))
     none = Fault("threads", 0, ttl * chance.uniform(0.0, 0.15), lasts)
+    if lasts < ttl and chance.random() < 0.5:
+        none = none._replace(more=DESCRIPTORS)
     return plan._replace(runs=(run,), faults=(none,))
 
 
@@ -595,6 +602,8 @@ def stopped_on_its_terminal(chance: random.Random, plan: Plan) -> Plan:
     ttl = chance.choice((6.0, 10.0))
     first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(1.0, ttl), chance.choice((0.05, INFINITE)))
     halt = Fault("halt", 0, chance.uniform(0.1, first.length), ttl * chance.choice((0.1, 1.0, 2.0)) * chance.random())
+    if chance.random() < 0.3:
+        halt = halt._replace(value=0.3 + halt.value, more=BY_SIGNAL)
     return plan._replace(
         runs=(first, first._replace(host=1, start=chance.uniform(0.3, 3.0), length=0.5)), faults=(halt,)
     )
