@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lockctl.registry import open_backend
+from lockctl.url import parse_url
 from tests.jobs import LIMIT
 from tests.surface.command_lines import CALL, commands
 from tests.surface.test_samples import SCHEDULE
@@ -82,8 +85,10 @@ def place(lockctl: Lockctl, tmp_path: Path) -> Iterator[Path]:
     # not a variable: a lockctl inside of a job does not see those
     (tmp_path / "lockctl" / "config.toml").write_text(f'[defaults]\nbackend = "{lockctl.url}"\n')
     yield tmp_path
-    for name in lockctl("list", "-o", "name").stdout.split():  # what `acquire` holds
-        assert lockctl("force-release", name, "--yes").returncode == 0
+    with contextlib.closing(open_backend(parse_url(lockctl.url))) as backend:
+        for lock in backend.list("*", timeout=LIMIT):
+            if lock.state != "free":  # what `acquire` holds
+                assert lockctl("force-release", lock.name, "--yes").returncode == 0
 
 
 @pytest.fixture
