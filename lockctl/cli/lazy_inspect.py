@@ -6,27 +6,17 @@ With the compiler's and the disassembler's modules behind it, ``inspect`` takes 
 from __future__ import annotations
 
 import sys
-from importlib import import_module
-from types import ModuleType
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from lockctl.lazy import Lazy
 
 
-class Inspect(ModuleType):
+class Inspect(Lazy):
     """Stands in ``sys.modules`` for ``inspect`` until more of it is asked for than how a help is indented."""
 
     def cleandoc(self, doc: str) -> str:
         """As ``inspect.cleandoc``, which has nothing more to do for a single line."""
         cleaned: str = self.__getattr__("cleandoc")(doc) if "\n" in doc else doc.expandtabs().lstrip()
         return cleaned
-
-    def __getattr__(self, name: str) -> Any:
-        """Anything else of the module; raises ``AttributeError`` as it does."""
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
-        return getattr(import_module(self.__name__), name)
 
 
 def install() -> None:

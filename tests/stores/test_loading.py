@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from base64 import b64encode
+from hashlib import sha1
 from typing import TYPE_CHECKING
 
 import pytest
@@ -70,11 +72,30 @@ def test_consul(consul_server: Consul) -> None:
     assert lazy("consul", found) == {"address", "claim", "connection", "layout", "lock", "protocol"}
 
 
+# what kazoo imports at its start, for what is not asked of it here
+KAZOO = {"base64", "hashlib", "re", "enum", "typing"}
+
+
 def test_zookeeper(zookeeper_server: ZooKeeper) -> None:
-    found = loaded(f"zookeeper://{zookeeper_server.address}/loading", RELEASE)
+    url = f"zookeeper://{zookeeper_server.address}/loading"
+    loaded(url, RELEASE)  # makes the root, whose name is a digest
+    found = loaded(url, RELEASE)
     assert "claim" in lazy("zookeeper", found)
     assert {"hold", "past", "sharing", "waiting", "looking"}.isdisjoint(lazy("zookeeper", found))
-    assert {"lockctl.history", "lockctl.json_text"}.isdisjoint(found)
+    assert {"lockctl.history", "lockctl.json_text", "kazoo.client", *KAZOO}.isdisjoint(found)
+    assert KAZOO.isdisjoint(loaded(url, LOOK))
+
+
+DIGEST = """
+import kazoo.security
+print(kazoo.security.make_digest_acl_credential("ops", "secret"))
+"""
+
+
+def test_kazoo_has_what_it_needs_when_it_is_asked_for(zookeeper_server: ZooKeeper) -> None:
+    words = [sys.executable, "-c", f"{OPEN}{TAKE}{DIGEST}", f"zookeeper://{zookeeper_server.address}/digests"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=True)
+    assert done.stdout == f"ops:{b64encode(sha1(b'ops:secret').digest()).decode()}\n"
 
 
 def test_kubernetes(kubernetes_server: Kubernetes) -> None:

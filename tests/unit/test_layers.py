@@ -40,6 +40,7 @@ BASE = {
     "extras",
     "finding",
     "loading",
+    "lazy",
 }
 BASE |= {
     "supervise.tree",

@@ -2,7 +2,7 @@
 
 # what a run loads to take a lock, see lockctl/loading.py
 PATH = (
-    "locks wire wire.deadline wire.stream locks.native wire.tls_settings stores.zookeeper.address"
+    "lazy locks wire wire.deadline wire.stream locks.native wire.tls_settings stores.zookeeper.address"
     " stores.zookeeper.tokens stores.zookeeper.queue stores.zookeeper.errors stores.zookeeper.link"
     " stores.zookeeper.session stores.zookeeper.node"
     " stores.zookeeper.grant stores.zookeeper.claim stores.zookeeper.lock"

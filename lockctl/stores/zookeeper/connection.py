@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
 
 from kazoo.exceptions import AuthFailedError
 
@@ -12,8 +11,10 @@ from lockctl.stores.zookeeper import protocol
 from lockctl.stores.zookeeper.errors import NotAccepted
 from lockctl.wire.stream import LARGEST_ANSWER, Closed, Stream
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from lockctl.stores.zookeeper.address import Place
     from lockctl.wire.deadline import Deadline

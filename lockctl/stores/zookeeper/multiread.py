@@ -5,15 +5,16 @@ kazoo does not know it. Servers that do not know it either are asked for one thi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from kazoo.exceptions import EXCEPTIONS, UnimplementedError
 from kazoo.protocol import serialization as wire
 
 from lockctl.errors import BackendUnavailable
 from lockctl.stores.zookeeper.errors import check_rights, usable
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from lockctl.stores.zookeeper.session import Call, Session
     from lockctl.wire.deadline import Deadline
 
@@ -21,7 +22,7 @@ AT_ONCE = 200  # reads in one request, or requests under way at a time
 ERROR = -1  # the type of an answer that is one
 
 
-class MultiRead(tuple[Any, ...]):
+class MultiRead(tuple["Any", ...]):
     """Several reads, each answered for itself, as a request of kazoo's."""
 
     __slots__ = ()

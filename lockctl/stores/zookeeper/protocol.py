@@ -6,13 +6,14 @@ three of them, and none of its waits has a time limit. Checked with kazoo 2.10 a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from kazoo.exceptions import EXCEPTIONS, AuthFailedError, SystemZookeeperError
-from kazoo.protocol import serialization as wire
-from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
+from lockctl.lazy import Lazy, StandIns
+
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from lockctl.stores.zookeeper.address import Place
 
 ANY = -1  # the version of a node that is not compared
@@ -24,6 +25,20 @@ QUOTA_EXCEEDED = -125  # one that older kazoos do not know, and that may be insi
 PASSWORD = bytes(16)  # of a session that there is not yet
 
 EXCEPTIONS.setdefault(QUOTA_EXCEEDED, SystemZookeeperError)
+
+
+class Base64(Lazy):
+    """Stands in for ``base64``, of which kazoo takes one function when it is imported."""
+
+    def b64encode(self, data: bytes) -> bytes:
+        """As ``base64.b64encode``."""
+        encoded: bytes = self.__getattr__("b64encode")(data)
+        return encoded
+
+
+with StandIns(Lazy("hashlib"), Base64("base64")):  # for digests of passwords, which are the servers' business
+    from kazoo.protocol import serialization as wire
+    from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 
 class CloseSession(wire.Close):  # type: ignore[misc]
