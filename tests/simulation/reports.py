@@ -36,8 +36,7 @@ OF_A_LEASE = ("LeaseLost", "LeaseRevoked", "RequestInterrupted", "Interrupted") 
 def violations(history: History) -> list[str]:
     """What is wrong, each in one line that begins with its kind."""
     found = [*_variables(history), *_shown(history), *_hidden(history), *_last(history), *_waiting(history)]
-    found += [*_since(history)]
-    found += [*_of_the_dead(history), *_exits(history)]
+    found += [*_times(history), *_came(history), *_of_the_dead(history), *_exits(history)]
     for record in history.records:
         if record.outcome is not None and record.keeper is not None and record.guard is not None:
             found += [f"report: {record.name} {each}" for each in (*_patience(history, record), *_end(history, record))]
@@ -219,6 +218,27 @@ def _shown(history: History) -> Iterator[str]:
                 yield f"shown: {record.name} is shown at {asked:.3f}, and has given its lock back"
 
 
+def _times(history: History) -> Iterator[str]:
+    """Holders who are shown with their lock since, or for, another time than it is."""
+    if not {each.kind for each in history.plan.faults} <= {"look"} or history.plan.slowest > NEAR:
+        return
+    granted = {(each.owner, each.token): (record, each) for record in history.records for each in record.granted}
+    for asked, answered, info in (*history.looks, *history.listed):
+        for holder in info.holders:
+            record, grant = granted.get((holder.owner or "", holder.token or 0), (None, None))
+            if record is None or grant is None or not _holds(history, record, asked, answered):
+                continue
+            since, left = holder.acquired_at, holder.expires_in
+            # by its own clock, or by that of a server
+            clocks = [history.network.hosts[record.plan.host].clock, *[each.clock for each in history.servers]]
+            walls = [each.wall_base + each.rate * grant.known for each in clocks]
+            least = grant.known - grant.asked + SHOWN
+            if since is not None and not any(wall - least < since < wall + SHOWN for wall in walls):
+                yield f"shown: {record.name} is shown with its lock since {since}, and was granted it at {grant.known:.3f}"
+            if left is not None and left >= history.store.freed(record.plan.ttl) + SHOWN:
+                yield f"shown: {record.name} is shown with its lock for {left:.3f} s at {asked:.3f}, and renews it"
+
+
 def _waiting(history: History) -> Iterator[str]:
     """Locks that are shown with fewer who wait than there are."""
     if not {each.kind for each in history.plan.faults} <= {"look"}:
@@ -233,7 +253,7 @@ def _waiting(history: History) -> Iterator[str]:
             yield f"hidden: {', '.join(waiting)} wait at {asked:.3f}, and {len(info.waiters)} are shown"
 
 
-def _since(history: History) -> Iterator[str]:
+def _came(history: History) -> Iterator[str]:
     """Those who wait, and are shown to have come at another time."""
     plan = history.plan
     if not {each.kind for each in plan.faults} <= {"look"} or plan.has_several or not history.capabilities.keeps_place:
