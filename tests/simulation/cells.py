@@ -59,6 +59,10 @@ class CellServer(Server):
             self._tell(key)
         return self.written
 
+    def drop(self, key: str) -> None:
+        """Have nothing in a cell any more: somebody has removed it by hand."""
+        self.cells.pop(key, None)
+
     def watch(self, key: str, version: object, say: Callable[[], object]) -> None:
         """Tell somebody, once, when a cell has another version."""
         if self.up:

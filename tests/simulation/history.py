@@ -19,6 +19,7 @@ from lockctl.request import Request
 from lockctl.supervise import channel, guard, starting
 from lockctl.supervise.fork import GuardProcess
 from tests.simulation import modules, rubbish, sockets, streams
+from tests.simulation.cells import CellServer
 from tests.simulation.consul import ConsulServer
 from tests.simulation.dynamodb import DynamoServer
 from tests.simulation.etcd import EtcdServer
@@ -30,6 +31,7 @@ from tests.simulation.marks import MarkServer
 from tests.simulation.mysql_server import MysqlServer
 from tests.simulation.nats import NatsServer
 from tests.simulation.network import Host, Network
+from tests.simulation.objects import ObjectServer
 from tests.simulation.others import Elector, LockClient, Other, RedisClient
 from tests.simulation.plan import (
     BY_SIGNAL,
@@ -369,6 +371,12 @@ class History:
             database.replace()
         elif kind == "power":
             self._lose_power(fault)
+        elif kind == "emptied":
+            server = self.servers[0]
+            assert isinstance(server, (CellServer, ObjectServer))
+            if not self.store.owners(self.servers, LOCK):
+                self.world.tell(server.name, "somebody removes the lock")
+                server.drop(f"lock:{LOCK}")
         elif kind in ("threads", "halt", "signal"):
             self._apply_to_run(fault, self.records[fault.whom])
         elif kind == "table":

@@ -13,6 +13,7 @@ from time import strptime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, unquote
 
+from lockctl.names import escaped
 from tests.simulation.http import HttpServer
 from tests.simulation.world import Here
 
@@ -74,6 +75,10 @@ class ObjectServer(HttpServer):
         """The document of a cell."""
         found = self.objects.get(key)
         return None if found is None else found.body.rpartition("\n")[0].encode()
+
+    def drop(self, key: str) -> None:
+        """Have nothing of a cell any more: somebody has removed it by hand."""
+        self.objects.pop(escaped(key), None)
 
     def condition(self, name: str) -> str:
         """What a header field has that is a condition, if those are heeded."""

@@ -113,6 +113,8 @@ class Fault(NamedTuple):
     replaced -                   time                           -, a new database of SQLite is in the place of the old one
     table    -                   time                           seconds for which another program locks the tables
     forget   number of a host    time                           for how long it was not used, -
+    emptied  -                   time                           -, somebody removes what there is of a lock that nobody
+                                                                has or waits for
     look     number of a host    time                           0: an operator looks at the lock, 1: at all locks,
                                                                 and which are not used, -
     threads  number of a run     time                           seconds for which its keeper can start no thread,

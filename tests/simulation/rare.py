@@ -570,6 +570,17 @@ def forgotten_in_peace(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=(first, first._replace(start=chance.choice((0.1, 1.0)))), faults=(forget,))
 
 
+def removed_by_hand(chance: random.Random, plan: Plan) -> Plan:
+    """A lock that somebody removes from the store after each of some short jobs: the next one has greater tokens."""
+    first, at = RunPlan(0, 0.0, 6.0, 30.0, 0.0), 0.0
+    runs, faults = [first], list[Fault]()
+    for number in range(chance.choice((1, 2))):
+        at += chance.uniform(0.15, 0.4)
+        faults.append(Fault("emptied", 0, at))
+        runs.append(first._replace(host=1 - number, start=at + 0.1 * chance.random()))
+    return plan._replace(runs=tuple(runs), faults=tuple(faults))
+
+
 def fenced(chance: random.Random, plan: Plan) -> Plan:
     """A resource that must know of a token before the job starts: it is out of reach, asked late, or by two at once."""
     ttl, slowest = chance.choice((6.0, 10.0)), chance.choice((0.002, 0.002, 0.1))
@@ -693,7 +704,7 @@ OF_ALL = (
     signalled_after_a_late_grant,
     *(asked_as_it_is_cut, comes_for_nobody, comes_for_nobody),
 )
-OF_CELLS = (slow_for_long,)  # where a renewal takes as many messages as the last one
+OF_CELLS = (slow_for_long, removed_by_hand)  # where a renewal takes as many messages as the last one
 OF_STREAMS = (
     refused_in_line_now_and_then,
     refused_then_silent,

@@ -1125,7 +1125,15 @@ ANY_SCOPE = (
     *(_wait_ends, _table_locked),
 )
 OF_OTHERS = (_busy, _busy, _expired, _expired, *(_another_program,) * 6)  # all else is said of other cells, too
-OF_OBJECTS = (_busy, _busy, _expired, _expired, rare.come_as_a_lease_ends, rare.come_as_a_lease_ends)
+OF_OBJECTS = (
+    _busy,
+    _busy,
+    _expired,
+    _expired,
+    rare.come_as_a_lease_ends,
+    rare.come_as_a_lease_ends,
+    rare.removed_by_hand,
+)
 # of stores: what only they have
 OF_STORES = {
     "etcd": (_deposed, _deposed, _busy, _busy, _expired, _wait_ends, _cut_in_turn, *IN_TURN),
