@@ -21,7 +21,6 @@ from lockctl.value import replace
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from lockctl.backend import Backend
     from lockctl.fence.registration import Registrar
@@ -88,18 +87,15 @@ class _Run:
         except Interrupted as stop:
             return replace(self._outcome, interrupted=stop.signum, waited=clock() - began, detail=str(stop))
         except BackendUnavailable as unknown:
-            self._waited(began, kind="unavailable", detail=str(unknown))
+            waited, detail = clock() - began, str(unknown)
+            self._outcome = replace(self._outcome, kind="unavailable", waited=waited, detail=detail)
             return self._watch_unlocked() if request.run_unlocked else self._outcome
+        waited = clock() - began
         if lease is None:
-            self._waited(began)
             seen = _look(backend, getattr(backend, "refused", request.name)) if request.says_holder else None
             closed_by = "" if seen and seen.holders else getattr(backend, "closed_by", "")
-            return replace(self._outcome, seen=seen, detail=closed_by)
-        self._waited(began, acquired_in=lease.took)
-        return self._watch(backend, lease, taken_at)
-
-    def _waited(self, began: float, **more: Any) -> None:
-        self._outcome = replace(self._outcome, waited=self._clock() - began, **more)
+            return replace(self._outcome, waited=waited, seen=seen, detail=closed_by)
+        return self._watch(backend, lease, taken_at, waited)
 
     def _acquire(self, backend: Backend, begin_wait: Callable[[Backend], Callable[[], None]]) -> Lease | None:
         ends: list[Callable[[], None]] = []
@@ -173,7 +169,7 @@ class _Run:
         live = Liveness(schedule, kernel_held=kernel_held, kill_on_loss=request.kill_on_loss)
         return Keeper(self._guard, self._signals, self._clock, self._timer, live, self._note)
 
-    def _watch(self, backend: Backend, lease: Lease, taken_at: float) -> Outcome:
+    def _watch(self, backend: Backend, lease: Lease, taken_at: float, waited: float) -> Outcome:
         """Run the command under *lease* to its end, and conclude."""
         grant, clock, note = lease.grant, self._clock, self._note
         started, started_at = clock(), clocks.wall()
@@ -185,7 +181,7 @@ class _Run:
             variables += self._fence.variables(grant.domain, grant.token, self._request.pgoptions)
         keeper = self._start(lease.schedule, variables, descriptors, grant.token)
         acquired = f"acquired {grant.key} with token {grant.token}"
-        note("debug", acquired, "acquired", token=grant.token, seconds=self._outcome.waited)
+        note("debug", acquired, "acquired", token=grant.token, seconds=waited)
         from lockctl.lease import conclude  # while another processor starts the command
         from lockctl.supervise.ending import ended
 
@@ -196,9 +192,8 @@ class _Run:
 
         connections = () if self._capabilities.kernel_held else descriptors
         ending = keeper.run(lease.deadline, make_renewer, connections)
-        duration = clock() - started
-        outcome = replace(self._outcome, token=grant.token, started_at=started_at, duration=duration)
-        outcome = ended(outcome, ending, self._request.ends)
+        ran = {"waited": waited, "acquired_in": lease.took, "started_at": started_at, "duration": clock() - started}
+        outcome = ended(self._outcome, ending, self._request.ends, token=grant.token, **ran)
         deadline = lease.deadline if keeper.deadline is None else keeper.deadline
         longest = max(deadline - clock(), lease.schedule.request_timeout)
         if not keeper.stop_renewing(min(longest, LONGEST_TIMEOUT) + lease.schedule.margin):
@@ -219,8 +214,7 @@ class _Run:
         ending = keeper.run(None, None)
         from lockctl.supervise.ending import ended
 
-        outcome = replace(self._outcome, started_at=started_at, duration=self._clock() - started)
-        return ended(outcome, ending)
+        return ended(self._outcome, ending, started_at=started_at, duration=self._clock() - started)
 
 
 def open_backend(request: Request, signals: Signals | None = None) -> Backend:

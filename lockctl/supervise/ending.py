@@ -9,7 +9,11 @@ from lockctl.value import Value, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from lockctl.model import Outcome
+
+KINDS = {LOST: "lost", REVOKED: "revoked", TIMED_OUT: "timed_out"}  # of the outcome, by the cause
 
 
 class Ending(Value):
@@ -27,26 +31,31 @@ class Ending(Value):
     renewal_failures: int
 
 
-def ended(outcome: Outcome, ending: Ending, ends: tuple[tuple[int, str], ...] = ()) -> Outcome:
-    """The outcome with how the command has ended. *ends*: see ``Request``; each of them is a success."""
-    outcome = replace(
-        outcome,
-        status=ending.status,
-        leftovers=ending.leftovers,
-        left=ending.left,
-        error=ending.error,
-        asked_to_end=ending.asked_to_end,
-        renewals=ending.renewals,
-        renewal_failures=ending.renewal_failures,
-    )
-    if ending.error:
-        return replace(outcome, kind="not_executed", started_at=None, duration=None, detail=ending.refused)
-    kinds = {LOST: "lost", REVOKED: "revoked", TIMED_OUT: "timed_out"}
-    if ending.cause in kinds:
-        return replace(outcome, kind=kinds[ending.cause], detail=ending.detail)
-    detail = ending.detail if ending.cause == GUARD_GONE else ""
+def ended(outcome: Outcome, ending: Ending, ends: tuple[tuple[int, str], ...] = (), **ran: Any) -> Outcome:
+    """The outcome with how the command has ended. *ends*: see ``Request``; each of them is a success.
+
+    *ran* are further fields of the outcome, as they are if the command was executed.
+    """
     exited = ending.status is not None and os.WIFEXITED(ending.status)
-    for code, why in ends:
-        if exited and ending.status == code << 8:
-            return replace(outcome, kind="exited", status=0, detail=why)
-    return replace(outcome, kind="exited" if exited else "signaled", detail=detail)
+    found = {
+        **ran,
+        "kind": "exited" if exited else "signaled",
+        "status": ending.status,
+        "detail": ending.detail if ending.cause == GUARD_GONE else "",
+        "leftovers": ending.leftovers,
+        "left": ending.left,
+        "error": ending.error,
+        "asked_to_end": ending.asked_to_end,
+        "renewals": ending.renewals,
+        "renewal_failures": ending.renewal_failures,
+    }
+    if ending.error:
+        found.update(kind="not_executed", started_at=None, duration=None, detail=ending.refused)
+    elif ending.cause in KINDS:
+        found.update(kind=KINDS[ending.cause], detail=ending.detail)
+    else:
+        for code, why in ends:
+            if exited and ending.status == code << 8:
+                found.update(status=0, detail=why)
+                break
+    return replace(outcome, **found)

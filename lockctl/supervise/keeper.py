@@ -119,16 +119,16 @@ class Keeper:
             self._due()
         self._guard.job = WAITING if self._status is None else OVER
         return Ending(
-            status=self._status,
-            cause=self._cause,
-            detail=self._live.detail,
-            error=self._error,
-            refused=self._refused,
-            leftovers=self._leftovers,
-            left=self._left,
-            asked_to_end=self._asked_to_end,
-            renewals=self._live.renewals,
-            renewal_failures=self._live.failures,
+            self._status,
+            self._cause,
+            self._live.detail,
+            self._error,
+            self._refused,
+            self._leftovers,
+            self._left,
+            self._asked_to_end,
+            self._live.renewals,
+            self._live.failures,
         )
 
     def _sleep(self) -> bool:
