@@ -445,6 +445,9 @@ def _removed(chance: random.Random, plan: Plan) -> Plan:
         runs = [each._replace(mode="slot", slots=2) for each in runs]
     cut = chance.uniform(0.3, 5.0)
     faults = (Fault("cut", 0, cut, 4 * ttl, BOTH), Fault("removed", 0, cut + chance.uniform(7.0, 15.0)))
+    if len(runs) == 2 and chance.random() < 0.3:  # of one slot, and then somebody comes who wants all of them
+        start = faults[1].at + chance.uniform(0.1, 0.5 * ttl)
+        runs = [holder._replace(mode="slot", slots=2), waiter._replace(start=start)]
     return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=tuple(runs), faults=faults)
 
 
