@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import email.utils
 import json
+import select
 import sqlite3
 import ssl
 import sys
@@ -265,7 +266,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         self.wfile.flush()
-        while True:
+        while not self.is_left():
             with CHANGED:
                 if STATE["last"] <= since:
                     CHANGED.wait(1.0)
@@ -276,6 +277,11 @@ class Handler(BaseHTTPRequestHandler):
                     line = json.dumps({"type": kind, "object": found}).encode() + b"\n"
                     self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
             self.wfile.flush()
+        self.close_connection = True
+
+    def is_left(self) -> bool:
+        """Whether a client that watches is gone: it sends nothing but the end. Each change would wake its thread."""
+        return bool(select.select([self.connection], [], [], 0)[0])
 
 
 def merged(before: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
