@@ -114,7 +114,8 @@ def open_backend(
     *interrupt* is readable and *ending_signal* then says that a signal came to end it.
     """
     found = load(url.scheme)
-    if url.params:
+    named = str(url.params)
+    if "_file" in named or "_command" in named:  # as in the name of each parameter that says where a password is
         from lockctl import secret
 
         url = secret.resolve(url, interrupt, ending_signal)

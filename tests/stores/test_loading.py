@@ -54,7 +54,7 @@ def lazy(store: str, found: set[str]) -> set[str]:
 @pytest.mark.parametrize(
     ("program", "heavy"),
     [
-        (RELEASE, {*ETCD, "base64", "logging", "subprocess", "enum", "random", "lockctl.history"}),
+        (RELEASE, {*ETCD, "base64", "logging", "subprocess", "enum", "random", "lockctl.history", "lockctl.secret"}),
         (HOLD, {*ETCD, "datetime", "email"}),
     ],
     ids=["plain", "hold"],

@@ -14,7 +14,7 @@ from lockctl.config import Effective, backend_url, read_config
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.profiles import profile_url
 from lockctl.registry import open_backend
-from lockctl.url import Url, parse_url
+from lockctl.url import SECRETS, Url, parse_url
 from lockctl.wire.deadline import Deadline, password_now
 from tests.jobs import alive, eventually
 
@@ -45,6 +45,13 @@ def test_a_password_is_printed_by_a_command_of_the_shell() -> None:
 def test_a_url_without_such_a_parameter_stays_as_it_is() -> None:
     url = parse_url("redis://h/0?prefix=a")
     assert secret.resolve(url) is url
+
+
+@pytest.mark.parametrize("name", [*SECRETS, f"sentinel{secret.ALSO_NAMED}"])
+def test_who_opens_a_backend_gets_what_each_such_parameter_says(name: str) -> None:
+    place = "false" if name.endswith("command") else "/no/such/file"
+    with pytest.raises(ConfigError, match=f"^{name}"):
+        open_backend(parse_url(f"redis://h/0?prefix=a&{name}={place}"))
 
 
 @pytest.mark.parametrize(
