@@ -36,6 +36,14 @@ class Scene:
         self._clients.append(made)
         return made
 
+    def operator(self, number: int) -> RedlockBackend:
+        """Somebody who reaches that node alone: nobody listens where the others are said to be."""
+        nodes = [f"127.0.0.1:{port}" for port in range(1, len(self.servers))]
+        nodes.insert(number, self.servers[number].address)
+        made = RedlockBackend.from_url(parse_url(f"redlock://{','.join(nodes)}/0?prefix={self.prefix}"))
+        self._clients.append(made)
+        return made
+
     def single(self, number: int) -> RedisBackend:
         """A client of one node alone."""
         made = RedisBackend.from_url(parse_url(f"redis://{self.servers[number].address}/0?prefix={self.prefix}"))
