@@ -31,15 +31,15 @@ class Scene:
         self._clients: list[RedlockBackend | RedisBackend] = []
 
     def client(self, order: slice = slice(None), host: str = "127.0.0.1") -> RedlockBackend:
-        nodes = ",".join(proxy.address.replace("127.0.0.1", host) for proxy in self.proxies[order])
-        made = RedlockBackend.from_url(parse_url(f"redlock://{nodes}/0?prefix={self.prefix}"))
-        self._clients.append(made)
-        return made
+        return self._client_of([proxy.address.replace("127.0.0.1", host) for proxy in self.proxies[order]])
 
     def operator(self, number: int) -> RedlockBackend:
         """Somebody who reaches that node alone: nobody listens where the others are said to be."""
         nodes = [f"127.0.0.1:{port}" for port in range(1, len(self.servers))]
         nodes.insert(number, self.servers[number].address)
+        return self._client_of(nodes)
+
+    def _client_of(self, nodes: list[str]) -> RedlockBackend:
         made = RedlockBackend.from_url(parse_url(f"redlock://{','.join(nodes)}/0?prefix={self.prefix}"))
         self._clients.append(made)
         return made
