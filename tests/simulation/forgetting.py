@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MILD = 0.8  # of the time for which a name was not to be used
 BY_HOSTS = ("etcd", "consul", "zookeeper", "file", "sqlite")  # stores that have no clock but those of their clients
-LINED_UP = 2.0  # seconds until somebody has a place in the queue
+SURELY_IN_LINE = 2.0  # seconds until somebody has a place in the queue
 SETTLED = 4  # leases after the last run in which what it had at the server has surely ended
 
 
@@ -66,7 +66,7 @@ def _forgotten_in_line(history: History) -> Iterator[str]:
     for asked, answered, _, _ in _done(history):
         for record in history.records:
             until = record.granted[0].asked if record.granted else record.ended
-            if record.plan.start + LINED_UP < asked and answered < until:
+            if record.plan.start + SURELY_IN_LINE < asked and answered < until:
                 yield f"in use: {record.name} waits from {record.plan.start:.3f} on, it is forgotten by {answered:.3f}"
 
 

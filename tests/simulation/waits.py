@@ -26,7 +26,7 @@ STEPPED_OVER = 4.0  # seconds until somebody who waits for a file goes before ot
 NOTICED = 2.0  # seconds more than it must take until a job has ended
 SILENT = 8.0  # seconds after the lease of another program in which it is found out that its record stands still
 BRIEF = 3.0  # seconds of an outage that is over long before a run gives up
-APART = 2 * ACQUIRE_TIMEOUT  # seconds between two of which each counts anew; a wait may notice the first one late
+FAR_APART = 2 * ACQUIRE_TIMEOUT  # seconds between two of which each counts anew; a wait may notice the first one late
 ROUNDS = 4.0  # seconds of the two rounds of an attempt with Redlock, at most
 ASKED_FIRST = 2.5  # seconds until another member is asked than one that answers nothing
 NETWORK = 0.3  # seconds of a message: over a slower network a run may not come to its locks in time
@@ -74,7 +74,7 @@ def _given_up(history: History) -> Iterator[str]:
     told = all(server.tells for server in history.servers if server.went_down)
     if not (faults and brief and told) or history.plan.slowest > NEAR:
         return
-    if any(later.at - each.at - each.value < APART for each, later in pairwise(faults)):
+    if any(later.at - each.at - each.value < FAR_APART for each, later in pairwise(faults)):
         return
     for record in history.records:
         failed = record.failure or (record.outcome is not None and record.outcome.kind == "unavailable")
