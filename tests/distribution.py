@@ -117,8 +117,11 @@ class ByServers(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no type
             super()._assign_work_unit(node)
 
     def _reschedule(self, node: WorkerController) -> None:
-        """Keep some tests ahead: a worker runs a test when it knows the next one, or that there is none."""
-        if node.shutting_down:
+        """Keep some tests ahead: a worker runs a test when it knows the next one, or that there is none.
+
+        One that takes the place of another has to tell first what it collected.
+        """
+        if node.shutting_down or node not in self.registered_collections:
             return
         while self.workqueue and self._pending_of(self.assigned_work[node]) <= AHEAD:
             self._assign_work_unit(node)

@@ -70,14 +70,58 @@ def test_tests_that_were_not_collected_or_not_run_to_the_end_are_red(
     assert "broken: all\n" in capfd.readouterr().out
 
 
+DISTRIBUTED = """
+import os, pathlib, time
+from tests.distribution import ByServers
+
+HERE = pathlib.Path(__file__).parent
+WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+
+def pytest_xdist_make_scheduler(config, log):
+    return ByServers(config, log)
+
+def wait_for(name):
+    give_up = time.monotonic() + 60
+    while not (HERE / name).exists() and time.monotonic() < give_up:
+        time.sleep(0.02)
+"""
+
+
 def test_the_others_run_what_a_worker_that_ended_has_left(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text(
-        "from tests.distribution import ByServers\n"
-        "def pytest_xdist_make_scheduler(config, log):\n    return ByServers(config, log)\n"
-    )
+    (tmp_path / "conftest.py").write_text(DISTRIBUTED)
     first = "\n".join(f"def test_before_{number}(): pass" for number in range(20))
     after = "\n".join(f"def test_after_{number}(): time.sleep(0.01)" for number in range(20))
     (tmp_path / "test_dies.py").write_text(f"import os, time\n{first}\ndef test_dies(): os._exit(1)\n{after}\n")
     ran = run_part(Part("all", ("-p", "no:randomly", "-n", "3", ".")), tmp_path)
     assert ran.failures() == ["test_dies.py::test_dies"]
     assert sum(test["passed"] for test in ran.tests.values()) == 40
+
+
+ENDS_WITH_ANOTHER = """
+def test_ends_{number}():
+    (HERE / "ends-{number}").touch()
+    wait_for("ends-{other}")
+    os._exit(1)
+"""
+# of the two workers that take the places of those, the first begins when the second has told what it collected
+COLLECTS_LATE = """
+def pytest_collection():
+    if WORKER == "gw3":
+        wait_for("gw4")
+
+def pytest_runtestloop():
+    if WORKER == "gw4":
+        (HERE / "gw4").touch()
+"""
+
+
+def test_two_workers_that_end_at_once_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(DISTRIBUTED + COLLECTS_LATE)
+    ending = "".join(ENDS_WITH_ANOTHER.format(number=number, other=1 - number) for number in range(2))
+    staying = "def test_stays(): wait_for('gw4')\n"
+    after = "\n".join(f"def test_after_{number}(): pass" for number in range(20))
+    (tmp_path / "test_end.py").write_text(f"from conftest import *\n{ending}\n{staying}\n{after}\n")
+    ran = run_part(Part("all", ("-p", "no:randomly", "-n", "3", ".")), tmp_path)
+    assert sorted(ran.failures()) == ["test_end.py::test_ends_0", "test_end.py::test_ends_1"]
+    assert sum(test["passed"] for test in ran.tests.values()) == 21
+    assert not ran.is_broken()
