@@ -73,12 +73,12 @@ def with_faults(patches: Iterable[Path], *words: str) -> subprocess.CompletedPro
         return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
-def in_their_histories(patches: Iterable[Path]) -> subprocess.CompletedProcess[str]:
-    """Try the plan of each of some faults in a copy of the package that has it."""
+def in_their_histories(patches: Iterable[Path], limit: float) -> subprocess.CompletedProcess[str]:
+    """Try the plan of each of some faults in a copy of the package that has it, for at most *limit* seconds."""
     with contextlib.ExitStack() as copies:
         pairs = [(copies.enter_context(copy_with([patch])), str(patch)) for patch in patches]
         command = [sys.executable, "-m", "tests.simulation.in_copies", json.dumps(pairs)]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit, check=False)
 
 
 def bite(patch: Path, seconds: float) -> Bite:
