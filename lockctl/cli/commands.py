@@ -100,15 +100,18 @@ def invoke(words: Sequence[str]) -> int:
 
 
 def _refuse(words: Sequence[str], said: str, talk: Talk) -> None:
-    """Say what is wrong; for a ``run`` as its words want it, as far as they say how, with the report that they want.
+    """Say what is wrong; for a ``run`` and an ``acquire`` as their words want it, as far as they say how.
 
-    A report of yesterday does not stay.
+    For a ``run`` with the report that they want, too: one of yesterday does not stay.
     """
-    if list(words[:1]) != ["run"]:
+    verb = words[0] if words else ""
+    if verb not in ("run", "acquire"):
         talk("error", said)
         return
-    from lockctl.cli import fastpath, report
+    from lockctl.cli import mistakes, report
 
-    refusal = report.Refusal(fastpath.guess(list(words[1:])), os.environ, talk)
+    given = mistakes.settings_in(words[1:], of_run=verb == "run")
+    refusal = report.Refusal(given, os.environ, talk)
     refusal.tell(said)
-    refusal.report((), said)
+    if verb == "run":
+        refusal.report((), said)

@@ -25,7 +25,7 @@ def read(words: list[str]) -> tuple[dict[str, str | bool], tuple[str, ...], tupl
         if not word.startswith("-") or word == "-":
             position -= 1
             break
-        flag, value = _split(word)
+        flag, value = split(word)
         setting = BY_FLAG.get(flag)
         another_lock = flag in LOCK_FLAGS and "lock" in given
         again = setting is not None and setting.name in given
@@ -51,23 +51,7 @@ def read(words: list[str]) -> tuple[dict[str, str | bool], tuple[str, ...], tupl
     return (given, command, tuple(more_locks)) if command else None
 
 
-def guess(words: list[str]) -> dict[str, str | bool]:
-    """What of wrong words can be understood: the settings up to what may be a command already."""
-    given: dict[str, str | bool] = {}
-    rest = iter(words)
-    for word in rest:
-        if word == "--" or not word.startswith("-"):
-            break
-        flag, value = _split(word)
-        setting = BY_FLAG.get(flag)
-        if setting is not None and setting.takes_value:
-            value = next(rest, None) if value is None else value
-            if value is not None:
-                given[setting.name] = value
-    return given
-
-
-def _split(word: str) -> tuple[str, str | None]:
+def split(word: str) -> tuple[str, str | None]:
     """``--ttl=5s`` and ``-t5s`` into flag and value; clusters of short flags are left to click."""
     if word.startswith("--"):
         flag, equals, value = word.partition("=")

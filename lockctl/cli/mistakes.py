@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import click
 
+from lockctl.cli.fastpath import BY_FLAG, split
 from lockctl.names import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def sentence(wrong: click.UsageError) -> str:
@@ -42,3 +47,19 @@ def _name(param: click.Parameter) -> str:
     if isinstance(param, click.Option):
         return param.opts[-1]
     return param.metavar or (param.name or "").upper()
+
+
+def settings_in(words: Sequence[str], *, of_run: bool) -> dict[str, str | bool]:
+    """What of wrong words can be understood: the settings that have a value, of a run up to what may be its command."""
+    given: dict[str, str | bool] = {}
+    rest = iter(words)
+    for word in rest:
+        if word == "--" or (of_run and not word.startswith("-")):
+            break
+        flag, value = split(word)
+        setting = BY_FLAG.get(flag)
+        if setting is not None and setting.takes_value:
+            value = next(rest, None) if value is None else value
+            if value is not None:
+                given[setting.name] = value
+    return given

@@ -257,6 +257,19 @@ def test_eval_fails_when_the_words_before_the_verb_or_the_verb_are_wrong(lockctl
     assert lockctl("list", "--nosuch", "--export", "sh").stdout == "", "this is no verb for eval"
 
 
+@pytest.mark.parametrize("words", [("--bogus",), ("--for", "soon"), ("--for", "5s", "--bind-pid", "0"), ()])
+@pytest.mark.parametrize("wanted", ["option", "variable"])
+def test_wrong_words_are_told_as_json_if_that_is_wanted(
+    words: tuple[str, ...], wanted: str, acquirer: Acquirer
+) -> None:
+    manner = ("--log-format", "json") if wanted == "option" else ()
+    variables = {} if wanted == "option" else {"LOCKCTL_LOG_FORMAT": "json"}
+    done = acquirer("acquire", "deploy", *words, *manner, env=variables)
+    assert (done.returncode, done.stdout) == (64, "")
+    said = json.loads(done.stderr)
+    assert (said["level"], said["lock"]) == ("error", None)
+
+
 @pytest.mark.parametrize("name", ["a;id", "$(id)", "a'b", "a\nb", "../a", "-x"])
 def test_a_name_that_means_something_to_a_shell_is_refused(name: str, acquirer: Acquirer) -> None:
     done = acquirer("acquire", "--for", "5s", "--export", "sh", "--", name)
