@@ -20,6 +20,8 @@ def limit_reached(failure: BaseException) -> OSError | None:
 class LockctlError(Exception):
     """Root of all errors of lockctl; its text is one line that says what to do next."""
 
+    of_fence = False  # whether it is about the words that name the resource of a run
+
 
 class UsageError(LockctlError):
     """The words of the command line are wrong; nothing ran."""

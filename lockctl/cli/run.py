@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from lockctl import config, registry, runner
-from lockctl.errors import ConfigError, limit_reached
+from lockctl.errors import ConfigError, LockctlError, limit_reached
 from lockctl.model import EXCLUSIVE, SHARED, SLOT, Outcome
 from lockctl.request import Request, user_name
 from lockctl.settings import NO_FENCE
@@ -58,7 +58,7 @@ def configured(
         if warning is not None:
             talk("warning", warning)
 
-    outcome = _run(request, guard, signals, talk, environ, restarts=bool(settings["restart"].content))
+    outcome = _run(request, guard, signals, talk, environ, settings)
     from lockctl.cli import exit_status  # if a command ran, loaded meanwhile
 
     conflict = 0 if settings["skip_ok"].content else settings["conflict_exit_code"].content
@@ -88,10 +88,9 @@ def _run(
     signals: Signals,
     talk: Talk,
     environ: Mapping[str, str],
-    *,
-    restarts: bool,
+    settings: Mapping[str, Effective],
 ) -> Outcome:
-    """What becomes of the request. Raises ``ConfigError``: nothing ran."""
+    """What becomes of the request. Raises ``ConfigError``, ``UsageError``: nothing ran."""
     waits: list[Backend] = []
 
     def begin_wait(backend: Backend) -> Callable[[], None]:
@@ -103,8 +102,12 @@ def _run(
 
     try:
         return runner.run(request, guard, signals, talk, begin_wait)
-    except ConfigError as wrong:
-        wrong.while_waiting = restarts and bool(waits)
+    except LockctlError as wrong:
+        fence = settings["fence"]
+        if wrong.of_fence and not fence.source.startswith("-"):
+            raise ConfigError(f"{config.named(fence)}: {wrong}") from None
+        if isinstance(wrong, ConfigError):
+            wrong.while_waiting = bool(settings["restart"].content and waits)
         raise
 
 

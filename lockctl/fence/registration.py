@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockctl import secret
-from lockctl.errors import BackendUnavailable, ConfigError, Interrupted, TokenRefused
+from lockctl.errors import BackendUnavailable, ConfigError, Interrupted, TokenRefused, UsageError
 from lockctl.fence import sql
 from lockctl.fence.location import locate
 from lockctl.fence.mark import Mark
@@ -33,9 +33,13 @@ class Registrar:
         """
         self._correctness = correctness
         self._words = words
-        if "://" in words:
-            secret.resolve(parse_url(words), interrupt, ending_signal)  # kept for the store of marks
-        self._location = locate(words)
+        try:
+            if "://" in words:
+                secret.resolve(parse_url(words), interrupt, ending_signal)  # kept for the store of marks
+            self._location = locate(words)
+        except (ConfigError, UsageError) as wrong:
+            wrong.of_fence = True
+            raise
         self._interrupt = interrupt
         self._ending_signal = ending_signal
 

@@ -391,15 +391,17 @@ def test_a_refusal_prints_nothing_on_stdout_and_leaves_nothing(
 
 
 @pytest.mark.parametrize(
-    ("words", "variables"), [(["--handle", "../h"], {}), ([], {"LOCKCTL_FENCE": "../h"})], ids=["handle", "fence"]
+    ("words", "variables", "status"),
+    [(["--handle", "../h"], {}, 64), ([], {"LOCKCTL_FENCE": "../h"}, 78)],
+    ids=["handle", "fence"],
 )
 def test_a_path_in_a_directory_that_was_deleted_is_refused(
-    words: list[str], variables: dict[str, str], acquirer: Acquirer
+    words: list[str], variables: dict[str, str], status: int, acquirer: Acquirer
 ) -> None:
     (gone := acquirer.runtime / "gone").mkdir()
     leave = {"cwd": gone, "preexec_fn": gone.rmdir}
     done = acquirer("acquire", "deploy", "--for", "60s", *words, env=variables, **leave)
-    assert (done.returncode, done.stderr.count("\n"), done.stdout) == (64, 1, "")
+    assert (done.returncode, done.stderr.count("\n"), done.stdout) == (status, 1, "")
     assert "../h: the working directory was deleted" in done.stderr
 
 

@@ -183,6 +183,18 @@ def test_it_can_be_a_variable_or_a_key_and_its_password_is_not_for_the_command(l
     assert "s3cret" not in inner
 
 
+@pytest.mark.parametrize("resource", ["foo://x", "redis://h:99999/", "redis://h/?bogus=1", "sqlite:x", "/a\x1b/"])
+@pytest.mark.parametrize("of_file", [True, False])
+def test_a_wrong_resource_says_where_it_was_given(refused, lockctl, locks, resource, of_file):
+    config = locks / ".config.toml"
+    config.write_text(f"[defaults]\nfence = {json.dumps(resource)}\n" if of_file else "")
+    env = {} if of_file else {"LOCKCTL_FENCE": resource}
+    said = refused(78, "-l", "a", "--config", str(config), env=env)
+    assert ("[defaults] fence: " if of_file else "$LOCKCTL_FENCE: ") in said
+    acquired = lockctl("acquire", "a", "--for", "5s", "--config", str(config), env=env)
+    assert (acquired.returncode, acquired.stderr) == (78, said)
+
+
 @pytest.fixture
 def fenced(stock, locks):
     """A configuration with a resource for each lock."""
