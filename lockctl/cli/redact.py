@@ -6,10 +6,21 @@ headers, tokens whose form is known, and the options of a few tools that take a 
 
 from __future__ import annotations
 
+import _signal
+import contextlib
 import re
+from typing import TYPE_CHECKING
+
+from lockctl import config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lockctl.config import Effective
 
 HIDDEN = "***"
 LONGEST = 1 << 16  # characters: nobody needs more to know what runs, and what is left out is not searched
+LIMIT = 1.0  # seconds of the processor for the patterns of a user: one can take longer than the universe is old
 BLANK = "\ue000"  # in place of a blank in a word, while words are looked at together
 BETWEEN = "\x1f"  # words: a blank to a regular expression
 
@@ -49,11 +60,16 @@ OF_A_TOOL = [
 
 
 def hide(words: tuple[str, ...], patterns: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """The words with what is secret, and what matches one of *patterns*, replaced."""
+    """The words with what is secret, and what matches one of *patterns*, replaced.
+
+    Raises ``ValueError`` if the patterns take too long. Call it in the main thread.
+    """
     shown = _short(words)
-    for pattern in patterns:
-        own = re.compile(pattern)
-        shown = [own.sub(_without_groups, word) for word in shown]
+    if patterns:
+        with _limited():
+            for pattern in patterns:
+                own = re.compile(pattern)
+                shown = [own.sub(_without_groups, word) for word in shown]
     for number, word in enumerate(shown):
         assigned = WHOLE_WORD.fullmatch(word)
         if assigned:
@@ -64,6 +80,32 @@ def hide(words: tuple[str, ...], patterns: tuple[str, ...] = ()) -> tuple[str, .
         together = BETWEEN.join([word.replace(" ", BLANK) for word in shown])
         shown = [word.replace(BLANK, " ") for word in _without(OF_A_TOOL, together).split(BETWEEN)]
     return tuple([_without(IN_A_WORD + OF_A_TOOL, word) for word in shown])
+
+
+def hide_as(words: tuple[str, ...], patterns: Effective) -> tuple[str, ...]:
+    """The same with the setting of the patterns; raises ``UsageError`` or ``ConfigError``, which says where it is."""
+    try:
+        return hide(words, patterns.content or ())
+    except ValueError as wrong:
+        raise config.refusal(f"{config.named(patterns)}: {wrong}", patterns) from None
+
+
+@contextlib.contextmanager
+def _limited() -> Iterator[None]:
+    """Raise ``ValueError`` in a block that takes too long: nothing but the handler of a signal runs in a search."""
+
+    def give_up(*_: object) -> None:
+        raise ValueError(f"matching takes longer than {LIMIT:g} s: write a simpler regular expression")
+
+    before = _signal.signal(_signal.SIGVTALRM, give_up)
+    blocked = _signal.pthread_sigmask(_signal.SIG_UNBLOCK, [_signal.SIGVTALRM])
+    _signal.setitimer(_signal.ITIMER_VIRTUAL, LIMIT)
+    try:
+        yield
+    finally:
+        _signal.setitimer(_signal.ITIMER_VIRTUAL, 0)
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, blocked)
+        _signal.signal(_signal.SIGVTALRM, before)
 
 
 def _short(words: tuple[str, ...]) -> list[str]:

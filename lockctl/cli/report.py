@@ -92,10 +92,7 @@ class Refusal:
             pass
         outcome = Outcome(kind, self._lock or "", backend, (), os.uname().nodename, 0.0)
         if report is not None and can_put(report):
-            from lockctl.cli import redact
-
-            shown = redact.hide(words, patterns) if words else ()
-            write_report(report, replace(outcome, words=shown, detail=error), self._talk)
+            write_report(report, replace(outcome, words=_shown(words, patterns), detail=error), self._talk)
         if metrics is not None and os.path.isdir(metrics) and self._lock and names.is_name(self._lock):
             from lockctl.cli.metrics import write_metrics
 
@@ -103,6 +100,16 @@ class Refusal:
 
     def _setting(self, name: str) -> config.Effective:
         return config.effective(name, self._given, self._environ, self._file, self._lock)
+
+
+def _shown(words: tuple[str, ...], patterns: tuple[str, ...]) -> tuple[str, ...]:
+    """The words without what nobody may see; none if that took too long."""
+    from lockctl.cli import redact
+
+    try:
+        return redact.hide(words, patterns) if words else ()
+    except ValueError:
+        return ()
 
 
 def kind_of(error: Exception) -> str:

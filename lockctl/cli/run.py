@@ -170,7 +170,7 @@ def request_of(
     content: dict[str, Any] = {name: setting.content for name, setting in settings.items()}
     request = Request(
         locks=locks,
-        words=_for_others(words, content["redact"] or ()),
+        words=_for_others(words, settings["redact"]),
         url=url,
         host=os.uname().nodename,
         user=user_name(environ),
@@ -206,14 +206,14 @@ def _check_request(request: Request, settings: Mapping[str, Effective]) -> None:
         raise ConfigError(f"{why} ({'; '.join(map(config.named, said))})" if said else why)
 
 
-def _for_others(words: tuple[str, ...], patterns: tuple[str, ...]) -> tuple[str, ...]:
+def _for_others(words: tuple[str, ...], patterns: Effective) -> tuple[str, ...]:
     """The words of the command as holders, histories and reports show them."""
     text = " ".join(words).lower()
-    if not patterns and not any(hint in text for hint in HINTS):
+    if not patterns.content and not any(hint in text for hint in HINTS):
         return words
     from lockctl.cli import redact
 
-    return redact.hide(words, patterns)
+    return redact.hide_as(words, patterns)
 
 
 def check_pairs(settings: Mapping[str, Effective]) -> None:

@@ -68,6 +68,17 @@ def test_secrets_are_in_nothing_that_others_see_and_the_command_gets_them(lockct
     assert "hunter2" not in report.read_text()
 
 
+@pytest.mark.parametrize("by", ["option", "variable"])
+def test_a_pattern_that_takes_for_ever_is_refused_in_a_second(refused, locks, by):
+    report = locks / ".report"
+    words = ("-l", "a", "--report", str(report), *(("--redact", "(a+)+$") if by == "option" else ()))
+    env = {"LOCKCTL_REDACT": "(a+)+$"} if by == "variable" else {}
+    refused.marker = locks / (".ran-" + "a" * 60 + "b")
+    said = refused(64 if by == "option" else 78, *words, env=env)
+    assert ("--redact: " if by == "option" else "$LOCKCTL_REDACT: ") in said
+    assert (json.loads(report.read_text())["command"], said.count("simpler")) == (None, 1)
+
+
 @pytest.mark.parametrize("name", ["label", "redact"])
 def test_what_is_wrong_with_one_of_several_is_said(lockctl, name):
     done = lockctl("run", "-l", "a", f"--{name}", "a=b", f"--{name}", "(", "--", "true", env=dict(os.environ))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 
 import pytest
@@ -76,3 +77,12 @@ def test_no_command_line_takes_long(text: str) -> None:
     begin = time.monotonic()
     hide(("sh", "-c", text * (LONGEST // len(text) - 10)), ())
     assert time.monotonic() - begin < 20
+
+
+def test_patterns_have_a_limit_of_time_and_leave_signals_as_they_were() -> None:
+    blocked, handler = signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.getsignal(signal.SIGVTALRM)
+    with pytest.raises(ValueError, match="longer than"):
+        hide(("send", "a" * 60 + "b"), ("x", "(a+)+$"))
+    assert hide(("send", "a" * 60 + "b"), ("b",)) == ("send", "a" * 60 + "***")
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
+    assert (signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.getsignal(signal.SIGVTALRM)) == (blocked, handler)
