@@ -179,4 +179,6 @@ def _quoted(text: str) -> str:
 def _escaped(char: str) -> str:
     if char in '"\\':
         return "\\" + char
+    if "\ud800" <= char <= "\udfff":  # a byte of a path that is no text: YAML can write no half of a character
+        char = "\ufffd"
     return char if char.isprintable() else f"\\U{ord(char):08x}"

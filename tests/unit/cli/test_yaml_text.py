@@ -24,3 +24,8 @@ HOSTILE = ["\x1b[2J\r\n\t", "\"\\'", "\u2028\ufeff\x85", "\U0001f600", "\U000e00
 )
 def test_a_document_comes_back(document: object) -> None:
     assert yaml.safe_load(to_yaml(document)) == document
+
+
+@pytest.mark.parametrize("loader", [yaml.SafeLoader, yaml.CSafeLoader])
+def test_a_byte_that_is_no_text_leaves_a_document_that_can_be_read(loader: type) -> None:
+    assert yaml.load(to_yaml({"key": "/lo\udcffcks/a\ud800"}), loader) == {"key": "/lo\ufffdcks/a\ufffd"}
