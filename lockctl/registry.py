@@ -114,8 +114,8 @@ def open_backend(
     *interrupt* is readable and *ending_signal* then says that a signal came to end it.
     """
     found = load(url.scheme)
-    named = str(url.params)
-    if "_file" in named or "_command" in named:  # as in the name of each parameter that says where a password is
+    # the name of each parameter that says where a password is ends so
+    if any([name.endswith(("_file", "_command")) for name, _ in url.params]):  # noqa: C419 - a generator costs more
         from lockctl import secret
 
         url = secret.resolve(url, interrupt, ending_signal)

@@ -54,6 +54,13 @@ def test_who_opens_a_backend_gets_what_each_such_parameter_says(name: str) -> No
         open_backend(parse_url(f"redis://h/0?prefix=a&{name}={place}"))
 
 
+def test_who_opens_a_backend_needs_no_reader_of_passwords_for_the_value_of_a_parameter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(secret, "resolve")
+    open_backend(parse_url("redis://h/0?prefix=password_file:of_command:")).close()
+
+
 @pytest.mark.parametrize(
     ("params", "said"),
     [
