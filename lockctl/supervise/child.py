@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 AT_ONCE = 50  # milliseconds
 LONGEST_ANSWER = 4096  # bytes
+# a file that is not there, or in a directory of a file server that is not: the next directory may have it
+ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ENODEV, errno.ETIMEDOUT, errno.ENOTCONN)
 OUT_OF_THE_WAY = 512  # lowest number of the lock's descriptor in the command: scripts use small ones as they like
 
 
@@ -193,11 +195,11 @@ def _exec(words: tuple[str, ...], environment: dict[str, str]) -> None:
         try:
             os.stat(candidate)  # to try to execute what is not there takes ten times as long
             _exec_one(candidate, words, environment)
-        except (FileNotFoundError, NotADirectoryError) as missing:
-            if len(candidates) == 1:
-                raise OSError(missing.errno, name) from missing
         except PermissionError as refused:
             worst = refused
+        except OSError as failure:
+            if failure.errno not in ABSENT or len(candidates) == 1:
+                raise
     raise worst
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from lockctl.supervise import channel
-from lockctl.supervise.child import _await_order
+from lockctl.supervise.child import _await_order, _exec
 from lockctl.supervise.signals import Signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from lockctl.supervise.channel import Frame
 
@@ -48,6 +52,32 @@ def test_a_signal_that_follows_the_order_is_never_taken_away() -> None:
     guard.close()
     own.close()
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+class Executed(Exception):
+    """In place of what becomes another program."""
+
+
+@pytest.mark.parametrize("number", ["ENOENT", "ENOTDIR", "EACCES", "ESTALE", "ENODEV", "ETIMEDOUT", "ENOTCONN"])
+def test_the_search_goes_on_after_a_directory_whose_file_server_is_gone(
+    number: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def look(path: str) -> None:
+        if path.startswith("/gone/"):
+            raise OSError(getattr(errno, number), "gone")
+
+    def execute(path: str, *_: object) -> None:
+        raise Executed(path)
+
+    (tmp_path / "job").touch()
+    with monkeypatch.context() as patched:
+        patched.setattr("os.stat", look)
+        patched.setattr("os.execve", execute)
+        with pytest.raises(Executed, match=str(tmp_path)):
+            _exec(("job",), {"PATH": f"/gone:{tmp_path}"})
+        with pytest.raises(OSError, match="gone") as refused:  # the only place that it could be in
+            _exec(("/gone/job",), {"PATH": str(tmp_path)})
+    assert refused.value.errno == getattr(errno, number)
 
 
 WITHOUT_RIGHTS = ("setpriv", "--bounding-set", "-sys_admin,-sys_resource")  # with them root has no such limit
