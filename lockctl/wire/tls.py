@@ -37,7 +37,7 @@ def context(settings: TlsSettings) -> ssl.SSLContext:
         try:
             made.load_verify_locations(settings.ca)
         except (OSError, ssl.SSLError) as failure:
-            raise ConfigError(f"ca {printable(settings.ca)}: {_reason(failure)}") from None
+            raise ConfigError(f"ca {_shown(settings.ca)}: {_reason(failure)}") from None
     if settings.cert is not None:
         _show(made, settings.cert, settings.key)
     _contexts[settings] = files, made
@@ -56,13 +56,17 @@ def _show(made: ssl.SSLContext, cert: str, key: str | None) -> None:
     try:
         made.load_cert_chain(cert, key, password=password)
     except (OSError, ssl.SSLError) as failure:
-        named = " and ".join(printable(path) for path in (cert, key) if path)
+        named = " and ".join(_shown(path) for path in (cert, key) if path)
         reason = _reason(failure)
         if encrypted:
             reason = "the private key is encrypted: lockctl needs one without a passphrase (openssl pkey)"
         elif isinstance(failure, ssl.SSLError) and not failure.reason:  # what is missing, OpenSSL does not say
             reason = "there must be a certificate and its private key, in PEM (key= names the file of the key)"
         raise ConfigError(f"client certificate {named}: {reason}") from None
+
+
+def _shown(path: str) -> str:
+    return printable(getattr(path, "shown", path))
 
 
 def _files(settings: TlsSettings) -> tuple[object, ...]:

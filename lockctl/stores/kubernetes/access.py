@@ -11,7 +11,7 @@ from lockctl.names import printable
 from lockctl.url import absolute, check_owner, endpoint, hostport
 from lockctl.value import Value
 from lockctl.wire.stream import Endpoint
-from lockctl.wire.tls_settings import TlsSettings, server_name
+from lockctl.wire.tls_settings import Named, TlsSettings, server_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     Section = dict[str, Any]
 
+BASE64 = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=\r\n")
 POD = "/var/run/secrets/kubernetes.io/serviceaccount"
 NOT_HERE = ("proxy-url", "auth-provider", "as", "username")  # what a kubeconfig may say and lockctl does not do
 SERVER_NAME = "tls-server-name"  # in a kubeconfig
@@ -32,15 +33,15 @@ PLUGIN = "the exec plugin of the kubeconfig"
 class InMemory:
     """A file that has *data* and is on no disk, while this object is referred to. Raises ``BackendUnavailable``."""
 
-    def __init__(self, data: bytes) -> None:
-        """It has a *path*, for this process alone."""
+    def __init__(self, data: bytes, shown: str) -> None:
+        """It has a *path*, for this process alone, and is *shown* to people as what it came from."""
         self._descriptor = -1
         try:
             self._descriptor = os.memfd_create("lockctl")
             os.write(self._descriptor, data)
         except OSError as failure:
             raise BackendUnavailable(f"kubernetes: no file for a certificate: {failure.strerror}") from None
-        self.path = f"/proc/self/fd/{self._descriptor}"
+        self.path = Named(f"/proc/self/fd/{self._descriptor}", shown)
 
     def __del__(self) -> None:
         if self._descriptor >= 0:
@@ -139,7 +140,7 @@ class Access:
             raise ConfigError(f"{PLUGIN} printed no ExecCredential with a status")
         cert, key = _text(status, "clientCertificateData"), _text(status, "clientKeyData")
         ends = _text(status, "expirationTimestamp")
-        files = [InMemory(text.encode()) if text else None for text in (cert, key)]
+        files = [InMemory(text.encode(), f"of {PLUGIN}") if text else None for text in (cert, key)]
         paths = [None if file is None else file.path for file in files]
         until, now = _time(ends) if ends else float("inf"), clock.wall()
         return Credentials(
@@ -154,13 +155,14 @@ class Access:
         """The path of a file that a section names, or whose content it has."""
         data = _text(section, f"{name}-data")
         if data:
+            shown = f"{name}-data of the kubeconfig"
             try:
-                self._files.append(InMemory(binascii.a2b_base64(data)))
+                content = binascii.a2b_base64(data if BASE64.issuperset(data) else "?a")  # it passes over what is none
             except ValueError:
-                raise ConfigError(f"kubernetes: {name}-data in the kubeconfig is not base64") from None
+                raise ConfigError(f"kubernetes: {shown} is not base64") from None
+            self._files.append(InMemory(content, shown))
             return self._files[-1].path
-        path = _text(section, name)
-        return os.path.join(self._directory, path) if path else None
+        return os.path.join(self._directory, path) if (path := _text(section, name)) else None
 
 
 def find(kubeconfig: str, context: str) -> Access:

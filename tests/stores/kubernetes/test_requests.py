@@ -20,6 +20,7 @@ from lockctl.stores.kubernetes.cell import KubernetesCells
 from lockctl.stores.kubernetes.protocol import Leases
 from lockctl.url import parse_url
 from lockctl.wire.deadline import Deadline
+from lockctl.wire.tls import context
 from tests.contract.cells import assert_told_and_not_polling
 from tests.contract.harness import LIMIT, claim, refused, take
 from tests.jobs import alive, eventually
@@ -82,6 +83,49 @@ def test_tls_certificates_in_files_and_in_the_kubeconfig(
     backend = opened(url(strange))
     with pytest.raises(ConfigError, match="certificate is not accepted"):
         backend.try_acquire(claim(), timeout=LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user", "said"),
+    [
+        ("%%%", {}, "certificate-authority-data of the kubeconfig is not base64"),
+        ("eHh4", {}, "ca certificate-authority-data of the kubeconfig: no cert"),
+        (
+            "",
+            {"client-certificate-data": "eHh4"},
+            "client certificate client-certificate-data of the kubeconfig: there",
+        ),
+        (
+            "",
+            {"client-certificate-data": "eHh4", "client-key-data": "eHh4 "},
+            "client-key-data of the kubeconfig is not",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_certificate_in_the_kubeconfig_names_its_key(
+    cluster: str, user: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.json"
+    section = {"server": "https://127.0.0.1:1", "certificate-authority-data": cluster}
+    config.write_text(
+        json.dumps(
+            {
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+                "clusters": [{"name": "k", "cluster": section}],
+                "users": [{"name": "u", "user": user}],
+            }
+        )
+    )
+
+    def connect() -> None:
+        found = access.find(str(config), "")
+        settings = found.endpoint(found.credentials(Deadline(LIMIT))).tls
+        assert settings is not None
+        context(settings)
+
+    with pytest.raises(ConfigError, match=said):
+        connect()
 
 
 PLUGIN = """
