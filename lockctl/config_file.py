@@ -9,11 +9,11 @@ from typing import Any
 
 from lockctl import toml
 from lockctl.clock import monotonic
+from lockctl.commanding import DESCRIPTORS, check_owner, is_pipe
 from lockctl.errors import ConfigError
 from lockctl.names import did_you_mean, printable
 from lockctl.settings import BY_NAME, COUNT, DURATION, FLAG, NUMBER, REPEATED, SETTINGS, SIGNAL, SPAN, WAIT
 from lockctl.settings_values import CONTRADICTIONS, asks, check_in_file
-from lockctl.url import DESCRIPTORS, check_owner, is_pipe
 from lockctl.value import Value
 
 TYPE_CHECKING = False

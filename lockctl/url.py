@@ -15,12 +15,11 @@ if TYPE_CHECKING:
 
 SECRETS = ("password_file", "password_command", "token_file", "token_command")  # token: what Consul calls it
 LOCAL = ("file", "redis+unix", "sqlite")  # schemes whose place is a path, in which an @ is a letter like others
-REGULAR, PIPE, KIND = 0o100000, 0o010000, 0o170000  # S_IFREG, S_IFIFO, S_IFMT: the module stat takes long to load
+REGULAR, KIND = 0o100000, 0o170000  # S_IFREG, S_IFMT: the module stat takes long to load
 HEXADECIMAL = frozenset(b"0123456789abcdefABCDEF")
 PATHS = ("file", "redis+unix")  # schemes whose path is one of a file system, in any bytes
 LONGEST_HOST = 255  # bytes of a name in DNS and in TLS
 LONGEST_SOCKET = 107  # bytes of the path of a Unix socket, see unix(7)
-DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")  # paths of what a process was given open
 NOT_A_URL = "a backend is a URL such as file:///var/lib/lockctl, or the name of a profile"
 
 
@@ -56,25 +55,6 @@ def whole_path(path: str, wrong: type[LockctlError]) -> str:
     if not found.startswith("/"):
         raise wrong(f"{printable(path)}: the working directory was deleted: give the whole path")
     return os.path.normpath(found)
-
-
-def check_owner(name: str, found: os.stat_result, what: str, remedy: str) -> None:
-    """Raise ``ConfigError`` for a file that another user can write: its words run commands and say where locks are."""
-    who = os.geteuid()
-    if found.st_uid not in (0, who):
-        message = f"{name}: {what} belongs to user {found.st_uid}, and user {who} accepts only its own and root's"
-        raise ConfigError(f"{message}: {remedy}")
-    by_group = found.st_mode & 0o020 and found.st_gid not in (0, os.getegid())  # a user's own group is usual
-    if found.st_mode & KIND == REGULAR and (found.st_mode & 0o002 or by_group):
-        raise ConfigError(f"{name}: other users can write {what}: chmod go-w")
-
-
-def is_pipe(path: str) -> bool:
-    """Whether a file gives what it has only once."""
-    try:
-        return os.stat(path).st_mode & KIND == PIPE
-    except OSError:
-        return False  # said by who reads it
 
 
 class Password(str):

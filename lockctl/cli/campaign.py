@@ -11,11 +11,12 @@ import os
 import sys
 
 from lockctl.cli import exit_status
+from lockctl.commanding import DESCRIPTORS, is_pipe
 from lockctl.errors import EXHAUSTED, GUARD_KILLED, ConfigError, Interrupted
 from lockctl.model import Outcome
 from lockctl.names import printable
 from lockctl.supervise.signals import Signals, signal_name
-from lockctl.url import DESCRIPTORS, SECRETS, is_pipe
+from lockctl.url import SECRETS
 from lockctl.value import Value
 
 TYPE_CHECKING = False

@@ -29,6 +29,7 @@ BASE = {
     "durations",
     "names",
     "url",
+    "commanding",
     "kernel",
     "mounts",
     "umask",

@@ -11,6 +11,7 @@ from lockctl.cli import exit_status, waiting
 from lockctl.cli.daemon.command import PLANNED, Task
 from lockctl.cli.main import tell_failure
 from lockctl.cli.messages import Talk
+from lockctl.commanding import DESCRIPTORS
 from lockctl.config import config_path, read_config
 from lockctl.durations import format_duration
 from lockctl.errors import EXHAUSTED, ConfigError, LockctlError
@@ -114,13 +115,13 @@ def _read_passwords(*backends: str) -> None:
         except LockctlError:
             continue  # the name of a profile, or what is refused when it is used
         for name, content in params:
-            if name.endswith("_file") and content.startswith(url.DESCRIPTORS):
+            if name.endswith("_file") and content.startswith(DESCRIPTORS):
                 secret.from_file(content, name)
 
 
 def _read_configuration(path: str | None) -> None:
     """Read a configuration that is on a descriptor, which is closed next. Raises ``ConfigError``."""
-    if path is not None and path.startswith(url.DESCRIPTORS):
+    if path is not None and path.startswith(DESCRIPTORS):
         read_config(path)
 
 

@@ -6,9 +6,10 @@ import binascii
 import os
 
 from lockctl import clock, json_text
+from lockctl.commanding import check_owner
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
-from lockctl.url import absolute, check_owner, endpoint, hostport
+from lockctl.url import absolute, endpoint, hostport
 from lockctl.value import Value
 from lockctl.wire.stream import Endpoint
 from lockctl.wire.tls_settings import Named, TlsSettings, server_name
@@ -139,14 +140,13 @@ class Access:
         if not isinstance(status, dict):
             raise ConfigError(f"{PLUGIN} printed no ExecCredential with a status")
         cert, key = _text(status, "clientCertificateData"), _text(status, "clientKeyData")
-        ends = _text(status, "expirationTimestamp")
         files = [InMemory(text.encode(), f"of {PLUGIN}") if text else None for text in (cert, key)]
-        paths = [None if file is None else file.path for file in files]
-        until, now = _time(ends) if ends else float("inf"), clock.wall()
+        ends, now = _text(status, "expirationTimestamp"), clock.wall()
+        until = _time(ends) if ends else float("inf")
         return Credentials(
             token=_text(status, "token"),
-            cert=paths[0],
-            key=paths[1],
+            cert=files[0].path if files[0] else None,
+            key=files[1].path if files[1] else None,
             files=tuple(file for file in files if file is not None),
             until=until - min(EARLY, (until - now) / 2),
         )
