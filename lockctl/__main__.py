@@ -27,9 +27,14 @@ def main() -> NoReturn:
     if sys.argv[1:2] == ["run"]:
         gc.disable()  # nothing to collect before the command runs, and looking takes a third of the start
         loading.begin()
-    from lockctl.cli.main import main as run
+    try:
+        from lockctl.cli.main import main as run
 
-    status = run()
+        status = run()
+    except EOFError as failure:
+        from lockctl.cli import bug
+
+        status = bug.tell(failure, bug.say_at_once)
     loading.keep()
     os._exit(status)
 

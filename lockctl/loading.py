@@ -146,7 +146,10 @@ def _compiled(name: str) -> Entry:
     data = _read(f"{folder}/__pycache__/{file.removesuffix('.py')}{ENDING}")
     times = (int(found.st_mtime) & WORD).to_bytes(4, "little") + (found.st_size & WORD).to_bytes(4, "little")
     if data[:HEADER_SIZE] == HEADER + times:
-        code = loads(memoryview(data)[HEADER_SIZE:])  # noqa: S302 - Python's own cache
+        try:
+            code = loads(memoryview(data)[HEADER_SIZE:])  # noqa: S302 - Python's own cache
+        except EOFError:  # a full disk cut it short, which Python did not see when it wrote it
+            return _without_docstrings(name)
         _fix_co_filename(code, source)  # it may have been compiled elsewhere, and a report shows lines of the source
     else:
         fullname = f"{PACKAGE}.{name}"

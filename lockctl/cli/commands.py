@@ -79,7 +79,9 @@ def invoke(words: Sequence[str]) -> int:
 
         _refuse(words, mistakes.sentence(wrong), talk)
         return exit_status.USAGE
-    except click.Abort:
+    except click.Abort as end:
+        if isinstance(end.__cause__, EOFError):  # of a file, and not of a question
+            raise end.__cause__ from None
         return exit_status.SIGNALED + signal.SIGINT
     except click.ClickException as failure:
         talk("error", failure.format_message())

@@ -134,11 +134,6 @@ def tell_failure(failure: BaseException, talk: Talk) -> int:
     if limit is not None:
         talk("error", exhausted(limit))
         return NOT_EXECUTABLE
-    import traceback
+    from lockctl.cli import bug
 
-    from lockctl import __version__
-    from lockctl.cli.exit_status import BUG
-
-    report = traceback.format_exc()
-    talk.lines(f"lockctl: this is a bug in lockctl {__version__}; please report it with these lines:\n{report}")
-    return BUG
+    return bug.tell(failure, talk.lines)

@@ -22,6 +22,7 @@ LATER = (
     "lockctl.cli.outcome_messages",
     "lockctl.cli.report",
     "lockctl.cli.campaign",
+    "lockctl.cli.bug",
 )
 
 

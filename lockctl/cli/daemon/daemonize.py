@@ -100,6 +100,7 @@ def _hold(
     kernel.set_process_name("lockctl", " ".join(shown))  # the words of `acquire` may have a URL with a password
     settings.update(FIXED, lock=order.name, report=remains.path(".end"))
     from lockctl.cli.start import execute
+    from lockctl.supervise import guard, starting  # noqa: F401 - what is wrong with one, this process can tell
 
     return execute(settings, task.words(), variables, Signals(), shown=shown, ends=PLANNED)
 
