@@ -199,6 +199,10 @@ class _Run:
         if not keeper.stop_renewing(min(longest, LONGEST_TIMEOUT) + lease.schedule.margin):
             note("warning", "a renewal is stuck: the lock was not released; it becomes free when its lease ends")
             return replace(outcome, not_released="a renewal is stuck")
+        if self._request.ends:
+            from lockctl.lease import last_look
+
+            outcome = last_look.look(backend, grant, outcome)
         keep_until = taken_at + self._request.min_hold
         plan = conclude.Plan(self._request.once_per is not None, keep_until, deadline)
         outcome = replace(conclude.conclude(backend, grant, outcome, plan, clock, note), held=clock() - taken_at)

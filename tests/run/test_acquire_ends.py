@@ -218,6 +218,26 @@ def test_a_lease_that_was_lost_is_told(
         assert (code, "its lease was lost" in text) == (76, True)
 
 
+@pytest.mark.servers("redis_server", "etcd_server")
+@pytest.mark.parametrize("served", ["file", "redis", "etcd"])
+@pytest.mark.parametrize("successor", ["nobody", "somebody"])
+def test_a_loss_that_no_renewal_has_seen_yet_is_told_to_who_releases(
+    served: str, successor: str, new_acquirer: Callable[[str], Acquirer], request: pytest.FixtureRequest
+) -> None:
+    url = ""
+    if served != "file":
+        url = f"{served}://{request.getfixturevalue(f'{served}_server').address}/?prefix=loss{os.urandom(6).hex()}/"
+    acquirer = new_acquirer(url or request.getfixturevalue("lockctl").url)
+    path = acquirer.acquire("--ttl", "5m")
+    assert acquirer("force-release", "deploy", "--now", "--yes").returncode == 0
+    other = acquirer.acquire() if successor == "somebody" else None
+    code, text = word(acquirer("release", "--handle", path))
+    assert (code, "its lease was lost" in text) == (76, True)
+    assert acquirer.state() == ("free" if other is None else "held")
+    if other is not None:
+        assert acquirer("release", "--handle", other).returncode == 0
+
+
 def test_a_lock_that_could_not_be_given_back_is_not_called_free(
     new_acquirer: Callable[[str], Acquirer], start_server: Callable[..., Any]
 ) -> None:
