@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FIELDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))  # minute, hour, day of the month, month, day of the week
 WORDS = ("jan feb mar apr may jun jul aug sep oct nov dec", "sun mon tue wed thu fri sat")
 NICKNAMES = ("@reboot", "@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually")
-PART = re.compile(r"(?:\*|([0-9a-z]+)-([0-9a-z]+))(?:/[1-9]\d?)?|([0-9a-z]+)")  # a step needs a range
+PART = re.compile(r"(?:\*|([0-9a-z]{1,9})-([0-9a-z]{1,9}))(?:/[1-9]\d?)?|([0-9a-z]{1,9})")  # a step needs a range
 STABLE = ("/usr/local/bin", "/usr/bin")  # where a link to an environment is: it outlives the environment's next one
 
 

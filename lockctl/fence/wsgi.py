@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     ErrorInfo = tuple[type[BaseException], BaseException, TracebackType]
 
 VARIABLE = "HTTP_" + HEADER.upper().replace("-", "_")
+LONGEST_LENGTH = 4000  # digits of a Content-Length: Python refuses to read more than 4300
 MARK = "lockctl.mark"  # in the environ of the application: the Mark of the request, or None
 
 
@@ -167,6 +168,8 @@ def _read(environ: WSGIEnvironment, body: Spool) -> None:
     stated = environ.get("CONTENT_LENGTH") or ""
     if stated and not (stated.isascii() and stated.isdigit()):
         raise Incomplete("Content-Length is not a number")
+    if len(stated) > LONGEST_LENGTH:
+        raise body.full
     left: int | None = int(stated) if stated else 0
     if not stated and environ.get("wsgi.input_terminated"):
         left = None  # to its end, which the server knows

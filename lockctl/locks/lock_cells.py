@@ -155,8 +155,7 @@ class LockCells:
     def raise_floor(self, token: int, deadline: Deadline) -> None:
         """Have the tokens of new cells be above *token*."""
         for seen in looks(self.cells, FLOOR + self._prefix, deadline):
-            data = seen.data or b"0"
-            if data.isdigit() and int(data) >= token:
+            if _whole(seen.data) >= token:
                 return
             if self.cells.write(FLOOR + self._prefix, seen, str(token).encode(), deadline):
                 return

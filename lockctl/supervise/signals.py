@@ -24,12 +24,12 @@ JOB_CONTROL = frozenset(NAMES[name] for name in ("TSTP", "TTIN", "TTOU"))
 def parse_signal(text: str) -> int:
     """The number of a signal named as in ``kill(1)``; raises ``ValueError`` with one line."""
     name = text.strip().upper()
-    if name.isascii() and name.isdigit() and 0 < int(name) <= int(_signal.SIGRTMAX):
+    if name.isascii() and name.isdigit() and len(name) < 9 and 0 < int(name) <= int(_signal.SIGRTMAX):
         return int(name)
     name = name.removeprefix("SIG")
     if name in NAMES:
         return NAMES[name]
-    raise ValueError(f"{text!r} is not a signal: use for example TERM, INT, HUP, QUIT, USR1")
+    raise ValueError(f"{text[:30]!r} is not a signal: use for example TERM, INT, HUP, QUIT, USR1")
 
 
 def signal_name(signum: int) -> str:

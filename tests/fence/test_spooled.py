@@ -115,7 +115,7 @@ def test_a_body_that_is_too_large_or_not_all_of_it_gets_nowhere_near_the_mark(
     assert book.steps == ["sent"]
 
 
-def test_a_length_that_is_no_number_is_refused() -> None:
+def test_a_length_that_is_no_number_or_has_thousands_of_digits_is_refused() -> None:
     book = Book()
     middleware = fence_wsgi.FenceMiddleware(plain(book), book.location, lambda _: "stock", **LIMITS)  # type: ignore[arg-type]
     told: list[str] = []
@@ -124,9 +124,9 @@ def test_a_length_that_is_no_number_is_refused() -> None:
         told.append(status)
         return told.clear  # type: ignore[return-value]
 
-    for stated in ("-1", "four", "\u0665", " 5"):
+    for stated in ("-1", "four", "\u0665", " 5", "9" * 5000):
         middleware({"REQUEST_METHOD": "PUT", "HTTP_X_FENCING_TOKEN": TOKEN, "CONTENT_LENGTH": stated}, start_response)
-    assert told == ["400 Bad Request"] * 4
+    assert told == [*["400 Bad Request"] * 4, "413 Content Too Large"]
     assert book.steps == []
 
 

@@ -160,6 +160,7 @@ def test_a_range_that_runs_forward_is_a_time(when: str) -> None:
     ("words", "said"),
     [
         (["60 * * * *", "true"], "not a time of crontab"),
+        (["9" * 5000 + " * * * *", "true"], "not a time of crontab"),
         (["* * * *", "true"], "not a time of crontab"),
         (["5/10 * * * *", "true"], "not a time of crontab"),
         (["* * * * fri-sol", "true"], "not a time of crontab"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockctl.locks.lock_cells import LOCK
+from lockctl.locks.lock_cells import FLOOR, LOCK
 from lockctl.model import MICROSECONDS
 from lockctl.stores.memory.cell import MemoryBackend, MemoryCells, MemoryServer
 from tests.contract.harness import LIMIT, claim, refused, take
@@ -92,3 +92,16 @@ def test_a_wait_for_a_lease_that_ends_does_not_ask_all_the_time(store: Store, mo
     monkeypatch.setattr(MemoryCells, "watch", watch)
     waiting.wait(claim(ttl=30.0), timeout=LIMIT, interrupt=None)
     assert len(watched) <= 3
+
+
+@pytest.mark.parametrize("data", [b"9" * 5000, b"1" + b"0" * 30, b"no number"])
+def test_a_floor_that_is_none_is_made_anew_when_a_name_is_forgotten(store: Store, data: bytes) -> None:
+    client = store.client()
+    grant = take(client, claim())
+    client.release(grant, timeout=LIMIT)
+    (floor,) = [key for key in store.server.cells if key.startswith(FLOOR)]
+    with store.server.mutex:
+        store.server.write(floor, data)
+    assert client.forget("nightly", older_than=0.0, timeout=LIMIT)
+    store.time -= 1000.0
+    assert take(store.client(), claim()).token > grant.token
