@@ -39,7 +39,9 @@ def _with_output(_: click.Context, __: click.Parameter, wanted: Any) -> Any:
 
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, callback=_with_output, help="Print one JSON document.")
-HANDLE = click.option("--handle", "file", metavar="FILE", type=click.Path(), help="What acquire wrote; - for stdin.")
+HANDLE = click.option(
+    "--handle", "file", metavar="FILE", type=click.Path(readable=False), help="What acquire wrote; - for stdin."
+)
 YES = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
 
 
@@ -101,7 +103,7 @@ def _type(setting: Setting) -> TextType | click.Path:
     if setting.name in INSTEAD_OF_FILE:
         return Words(INSTEAD_OF_FILE[setting.name], or_file=True)
     if setting.kind == "file":
-        return click.Path()
+        return click.Path(readable=False)
     return {"lock": LockWord(), "backend": BackendWord()}.get(setting.name, click.STRING)
 
 

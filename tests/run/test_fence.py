@@ -183,6 +183,32 @@ def test_it_can_be_a_variable_or_a_key_and_its_password_is_not_for_the_command(l
     assert "s3cret" not in inner
 
 
+def test_who_may_write_to_a_resource_and_not_read_it_can_advance_its_mark(lockctl, without_rights, stock):
+    stock.chmod(0o200)
+    for words in (["advance", str(stock)], ["exec", str(stock), "--", "true"], ["write", str(stock)]):
+        done = without_rights(lockctl.command, "fence", *words, env=OWN, input="new\n")
+        assert (done.returncode, done.stderr) == (0, ""), words
+    assert stock.stat().st_mode & 0o777 == 0o200
+    stock.chmod(0o600)
+    assert stock.read_text() == "new\n"
+    report = stock.parent / ".report"
+    report.write_text("old\n")
+    report.chmod(0o200)
+    words = [
+        "run",
+        "-vq",
+        "-l",
+        "a",
+        "--report",
+        str(report),
+        "--",
+        "true",
+    ]  # click reads options of one letter together
+    assert without_rights(lockctl.command, *words).returncode == 0
+    report.chmod(0o600)
+    assert json.loads(report.read_text())["outcome"] == "exited"
+
+
 @pytest.mark.parametrize("resource", ["foo://x", "redis://h:99999/", "redis://h/?bogus=1", "sqlite:x", "/a\x1b/"])
 @pytest.mark.parametrize("of_file", [True, False])
 def test_a_wrong_resource_says_where_it_was_given(refused, lockctl, locks, resource, of_file):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Command = Callable[..., int]
 
 TOKEN, DOMAIN = Parsed(parse_token), Parsed(parse_domain)
-RESOURCE = click.argument("resource", type=click.Path())
+RESOURCE = click.argument("resource", type=click.Path(readable=False))
 STORE = click.option("--store", metavar="URL", help="The store of the mark; RESOURCE is then a name in it.")
 TIMEOUT = click.option(
     "--timeout",

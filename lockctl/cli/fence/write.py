@@ -42,7 +42,7 @@ OWNERSHIP = (errno.EPERM, errno.EINVAL)  # of what cannot be as it was; the last
         "./export | lockctl fence write s3://bucket/stock.json": "An object.",
     },
 )
-@click.argument("resource", metavar="FILE", type=click.Path())
+@click.argument("resource", metavar="FILE", type=click.Path(readable=False))
 @own_token
 @TIMEOUT
 def command(**given: Any) -> int:

@@ -50,7 +50,11 @@ SAYING = ("log_format", "log", "verbose", "quiet", "config")
 @click.option("--for", "span", metavar="DURATION", required=True, help="Hold the lock for at most this long.")
 @click.option("--bind-pid", metavar="PID", help="Release the lock when this process ends, such as $$ in a shell.")
 @click.option(
-    "--handle", "file", metavar="FILE", type=click.Path(), help="Write the handle to this file; - for stdout."
+    "--handle",
+    "file",
+    metavar="FILE",
+    type=click.Path(readable=False),
+    help="Write the handle to this file; - for stdout.",
 )
 @click.option("--export", type=click.Choice(["sh"]), metavar="sh", help="Print assignments for eval in a POSIX shell.")
 def command(name: str, *, span: str, bind_pid: str | None, file: str | None, export: str | None, **given: Any) -> int:
