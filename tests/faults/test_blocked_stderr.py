@@ -127,7 +127,7 @@ def test_a_healthy_job_outlives_its_first_lease_while_nobody_reads_what_is_said(
     lockctl: Lockctl, place: Place, kind: str, stream: Callable[[str], Stream], tmp_path: Path
 ) -> None:
     stderr, end = stream(kind), tmp_path / "end"
-    job = 'exec 2>/dev/null; trap : WINCH; : >"$0"; while ! test -e "$1"; do sleep 0.02; done; exit 7'
+    job = 'exec 2>/dev/null; trap : WINCH; : >"$0"; while ! test -e "$1"; do sleep 0.1; done; exit 7'
     words = ("-v", "-t", f"{place.ttl}s", "-k", "250ms", "--", "sh", "-c", job, str(tmp_path / "up"), str(end))
     holder = lockctl.start("run", "-l", "nightly", *words, stderr=stderr.descriptor)
     eventually((tmp_path / "up").exists)

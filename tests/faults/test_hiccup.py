@@ -84,7 +84,7 @@ class Job:
             "--",
             "sh",
             "-c",
-            f'while ! test -e "$0"; do sleep 0.05; done; exit {status}',
+            f'while ! test -e "$0"; do sleep 0.1; done; exit {status}',
         )
         self.run = lockctl.start_holding("nightly", *words, str(self.end))
 

@@ -139,7 +139,7 @@ def test_a_session_that_was_stopped_beyond_its_lease_goes_on_where_the_kernel_ke
 ) -> None:
     """Without a terminal, where everybody is stopped by STOP; with a server the lease was over meanwhile."""
     end = tmp_path / "end"
-    words = ("--", "sh", "-c", 'while ! test -e "$0"; do sleep 0.02; done; exit 7', str(end))
+    words = ("--", "sh", "-c", 'while ! test -e "$0"; do sleep 0.1; done; exit 7', str(end))
     holder = lockctl.start_holding("nightly", "-t", "2s", *words, start_new_session=True)
     guard = guard_of(holder.pid)
     session = [holder.pid, guard, *tree.descendants(guard)]

@@ -51,7 +51,7 @@ def test_a_keeper_that_was_stopped_beyond_its_lease_exits_76_when_continued(
 
 def test_a_keeper_that_was_stopped_for_less_than_its_lease_loses_nothing(lockctl: Lockctl, tmp_path: Path) -> None:
     end = tmp_path / "end"
-    words = ("--", "sh", "-c", 'while ! test -e "$0"; do sleep 0.02; done; exit 7', str(end))
+    words = ("--", "sh", "-c", 'while ! test -e "$0"; do sleep 0.1; done; exit 7', str(end))
     holder = lockctl.start_holding("nightly", "-t", "5s", *words)
     stop(holder.pid)
     time.sleep(1)  # the length of the pause is the point
@@ -66,7 +66,7 @@ def test_the_lock_is_kept_while_only_the_command_is_stopped(
     lockctl: Lockctl, place: Place, short: tuple[str, ...], tmp_path: Path
 ) -> None:
     pid_file, end = tmp_path / "pid", tmp_path / "end"
-    script = 'echo $$ >"$0.new"; mv "$0.new" "$0"; while ! test -e "$1"; do sleep 0.02; done; exit 7'
+    script = 'echo $$ >"$0.new"; mv "$0.new" "$0"; while ! test -e "$1"; do sleep 0.1; done; exit 7'
     holder = lockctl.start_holding("nightly", *short, "--", "sh", "-c", script, str(pid_file), str(end))
     eventually(pid_file.exists)
     command = int(pid_file.read_text())

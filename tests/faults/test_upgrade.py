@@ -59,7 +59,7 @@ def test_a_job_whose_program_is_removed_ends_as_if_nothing_had_happened(
     copy: Lockctl, lockctl: Lockctl, place: Place, tmp_path: Path
 ) -> None:
     end, report, said = tmp_path / "end", tmp_path / "report", tmp_path / "said"
-    words = ("--", "sh", "-c", 'while ! test -e "$0"; do sleep 0.02; done; exit 7', str(end))
+    words = ("--", "sh", "-c", 'while ! test -e "$0"; do sleep 0.1; done; exit 7', str(end))
     options = ("-t", f"{place.ttl}s", "-k", f"{GRACE}s", "--report", str(report))
     with said.open("w") as stderr:
         holder = copy.start_holding("nightly", *options, *words, stderr=stderr)
@@ -140,7 +140,7 @@ def test_a_job_whose_program_is_removed_notes_its_success_and_keeps_its_lock(
     copy: Lockctl, lockctl: Lockctl, tmp_path: Path
 ) -> None:
     end, said = tmp_path / "end", tmp_path / "said"
-    words = ("--", "sh", "-c", 'while ! test -e "$0"; do sleep 0.02; done', str(end))
+    words = ("--", "sh", "-c", 'while ! test -e "$0"; do sleep 0.1; done', str(end))
     options = ("--once-per", "1h", "--min-hold", "1m")
     with said.open("w") as stderr:
         holder = copy.start_holding("nightly", *options, *words, stderr=stderr)

@@ -30,7 +30,7 @@ SHELL = """
 "$0" fence advance "$1" || exit 1
 cat "$1" >"$2.read"
 : >"$2.inside"
-until test -e "$2.awake"; do sleep 0.02; done
+until test -e "$2.awake"; do sleep 0.1; done
 printf %s "written by $3" | "$0" fence write "$1"
 written=$?
 "$0" fence check "$1"

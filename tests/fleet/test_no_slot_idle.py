@@ -31,7 +31,7 @@ SLOTS = 3
 def test_contenders_never_overbook_three_slots_and_leave_none_idle(lockctl: Lockctl, tmp_path: Path) -> None:
     log, gate = tmp_path / "log", tmp_path / "gate"
     words = ("run", "-l", "a", "--slots", str(SLOTS), "--wait", "120s", "--", "sh", "-c")
-    until = 'while ! test -e "$0"; do sleep 0.05; done'
+    until = 'while ! test -e "$0"; do sleep 0.1; done'
     before = [lockctl.start(*words, until, str(gate)) for _ in range(SLOTS)]
     eventually(lambda: len(inspect(lockctl, "a")["holders"]) == SLOTS, 60)
     jobs = [lockctl.start(*words, INSIDE, str(log), str(number)) for number in range(CONTENDERS)]

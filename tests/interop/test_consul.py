@@ -78,7 +78,7 @@ def consul_lock(place: Place) -> Iterator[Start]:
 
 def marked(path: Path, then: str) -> str:
     """A line for a shell that makes a file, and goes on until another one is there."""
-    return f"touch {path}; while [ ! -e {path}.end ]; do sleep 0.02; done; {then}"
+    return f"touch {path}; while [ ! -e {path}.end ]; do sleep 0.1; done; {then}"
 
 
 @pytest.mark.parametrize("semaphore", [(), ("-n", "2")], ids=["lock", "semaphore"])
