@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # S3 compares and writes in one step. moto does it in two, so it is given one request at a time.
 PROGRAM = """
-import email.utils, io, sys, threading, time
+import email.utils, gc, io, sys, threading, time
 from moto import backends
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, run_simple
@@ -27,6 +27,7 @@ from werkzeug.serving import WSGIRequestHandler, run_simple
 services = list(backends.list_of_moto_modules())
 backends.list_of_moto_modules = lambda: services  # it would look at 180 folders for each request
 WSGIRequestHandler.protocol_version = "HTTP/1.1"  # connections are kept, as by S3
+WSGIRequestHandler.log_request = lambda *_: None
 
 moto, turn = DomainDispatcherApplication(create_backend_app), threading.Lock()
 ahead = {}  # bucket -> seconds
@@ -46,6 +47,7 @@ def one_at_a_time(environ, start_response):
     with turn:
         return list(moto(environ, dated))
 
+gc.freeze()  # what was imported is no garbage
 run_simple("127.0.0.1", int(sys.argv[1]), one_at_a_time, threaded=True, ssl_context=tuple(sys.argv[2:]) or None)
 """
 
