@@ -40,19 +40,22 @@ WHOLE = ("unit/", "surface/test_wheel.py", "fence/test_s3.py", "fence/test_http.
 # about how long a test takes where it is much more than in other places
 SECONDS = {
     "run/test_cron.py": 60.0,
-    "surface/test_packages.py": 40.0,
+    "surface/test_packages.py": 80.0,
     "run/test_watch.py::test_ten_thousand_locks": 40.0,
     "faults/test_hiccup.py::test_a_server_that_answers_late": 30.0,
     "faults/test_wide_area.py": 20.0,
     "lostupdate": 15.0,
-    "simulation/test_histories.py::test_nothing_is_wrong": 20.0,
+    "simulation/test_histories.py::test_nothing_is_wrong": 40.0,
     "simulation/test_histories.py::test_each_fault": 20.0,
     "simulation": 2.0,
     "faults": 3.0,
     "promises": 4.0,
     "fleet": 3.0,
     "bench": 8.0,
-    "surface/test_wheel.py": 2.0,
+    "surface/test_wheel.py": 1.0,
+    "contract": 0.8,
+    "fence": 1.5,
+    "unit/wire/test_http.py": 0.5,
     "unit": 0.05,
 }
 USUAL = 0.4  # seconds
