@@ -13,7 +13,6 @@ LONGEST_DOMAIN_NAME = 64
 LARGEST_PRIME = 4294967291  # below 2**32
 ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:@+-")
 MOST_SHOWN, LONGEST_SHOWN = 5, 50  # of names in a message, and characters of one
-LAST_PLAIN = "\ud7ff"  # what comes later ZooKeeper refuses in a path, or not everywhere
 
 
 def check_name(name: str) -> str:
@@ -140,19 +139,3 @@ def command_line(words: tuple[str, ...] | list[str]) -> str:
         plain = clean and not any(char in " '\"\\$`|&;<>()*?[]#~!{}" for char in clean)
         shown.append(clean if plain else "'" + clean.replace("'", "'\\''") + "'")
     return " ".join(shown)
-
-
-def escaped(text: str) -> str:
-    """*text* as one part of a path: no slash, not ``.`` or ``..``; two texts never give the same.
-
-    A slash, a percent sign and what is not in every server's alphabet become ``%XX`` for each byte.
-    """
-    if text in (".", ".."):
-        return text.replace(".", "%2E")
-    if text.isascii() and "/" not in text and "%" not in text:
-        return text
-    return "".join(_percent(char) if char in "/%" or char > LAST_PLAIN else char for char in text)
-
-
-def _percent(char: str) -> str:
-    return "".join([f"%{byte:02X}" for byte in char.encode("utf-8", "surrogateescape")])

@@ -26,6 +26,7 @@ LONGEST_PAUSE = 0.2
 FIRST_LOOK = 0.02  # seconds between two looks of one who has just come; they grow with the time that it waits
 GROWTH = 0.07  # seconds for each second of waiting
 JITTER = 0.25  # the part by which a pause is shorter at random: waiters that came together do not ask together for ever
+LAST_PLAIN = "\ud7ff"  # what comes later ZooKeeper refuses in a path, or not everywhere
 LONGEST_MUTEX_WAIT = 60.0  # seconds; a wait for a mutex cannot be infinite
 
 
@@ -169,3 +170,19 @@ def sleep(pause: float, interrupt: int | None, where: str) -> None:
     """Wait so long; raises ``RequestInterrupted`` when the descriptor *interrupt* becomes readable."""
     if clock.pause(pause, interrupt):
         raise RequestInterrupted(f"{where}: interrupted")
+
+
+def escaped(text: str) -> str:
+    """*text* as one part of a path: no slash, not ``.`` or ``..``; two texts never give the same.
+
+    A slash, a percent sign and what is not in every server's alphabet become ``%XX`` for each byte.
+    """
+    if text in (".", ".."):
+        return text.replace(".", "%2E")
+    if text.isascii() and "/" not in text and "%" not in text:
+        return text
+    return "".join(_percent(char) if char in "/%" or char > LAST_PLAIN else char for char in text)
+
+
+def _percent(char: str) -> str:
+    return "".join([f"%{byte:02X}" for byte in char.encode("utf-8", "surrogateescape")])

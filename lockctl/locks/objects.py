@@ -13,9 +13,8 @@ import os
 from abc import abstractmethod
 
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.locks.driver import Cells, Seen
+from lockctl.locks.driver import Cells, Seen, escaped
 from lockctl.model import Capabilities, Cost
-from lockctl.names import escaped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from time import strptime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, unquote
 
-from lockctl.names import escaped
+from lockctl.locks.driver import escaped
 from tests.simulation.http import HttpServer
 from tests.simulation.world import Here
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lockctl import json_text
-from lockctl.names import escaped
+from lockctl.locks.driver import escaped
 from lockctl.stores.azblob import address as azblob
 from lockctl.stores.azblob.cell import AzureBlobBackend, AzureBlobCells
 from lockctl.stores.consul.address import Settings

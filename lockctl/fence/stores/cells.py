@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from lockctl.fence.mark import Mark, accept
 from lockctl.fence.stores import text
-from lockctl.locks.driver import Cells, looks
-from lockctl.names import escaped
+from lockctl.locks.driver import Cells, escaped, looks
 from lockctl.wire.deadline import Deadline
 
 TYPE_CHECKING = False

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from lockctl.errors import BackendUnavailable
 from lockctl.locks.cell import CellBackend
-from lockctl.locks.driver import Seen
+from lockctl.locks.driver import Seen, escaped
 from lockctl.locks.objects import ObjectCells, between, capabilities, check_prefix, etag_of, unconditional
-from lockctl.names import escaped
 from lockctl.stores.azblob import address as addresses
 from lockctl.stores.azblob.protocol import Container
 

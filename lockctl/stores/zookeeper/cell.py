@@ -12,8 +12,7 @@ import urllib.parse
 
 from lockctl.clock import wall
 from lockctl.errors import BackendUnavailable, ConfigError
-from lockctl.locks.driver import Cells, Seen, TimedMutex
-from lockctl.names import escaped
+from lockctl.locks.driver import Cells, Seen, TimedMutex, escaped
 from lockctl.stores.zookeeper.errors import SessionLost, or_none, refusal, usable
 from lockctl.stores.zookeeper.session import Session
 from lockctl.wire.deadline import Deadline
