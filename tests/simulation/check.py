@@ -78,6 +78,7 @@ def violations(history: History) -> list[str]:
         *_unhealthy(history),
         *_impatient(history),
         *_refused(history),
+        *_disagreed(history),
         *_misnamed(history),
         *_lost_too_soon(history),
         *_left(history),
@@ -322,6 +323,24 @@ def _refused(history: History) -> Iterator[str]:
             yield f"refused: {record.name} fails: {record.failure or record.outcome}"
 
 
+def _disagreed(history: History) -> Iterator[str]:
+    """Runs that are refused for another number of slots than others say, and none of those can have the lock."""
+    if excuses.forgot(history) or any(each.kind in ("jump", "other") for each in history.plan.faults):
+        return
+    for record in history.records:
+        if "the same --slots" not in record.failure:
+            continue
+        others = [each for each in history.records if each.plan.slots != record.plan.slots]
+        if all(_is_apart(history, each, record) for each in others):
+            yield f"refused: {record.name} says {record.plan.slots} slots, and nobody else is there: {record.failure}"
+
+
+def _is_apart(history: History, one: RunRecord, other: RunRecord) -> bool:
+    """Whether a run has come when another one was over, or had nothing any more when that came."""
+    until = max([waits.freed(history, one, each) for each in one.granted], default=one.ended)
+    return one.plan.start > other.ended or until < other.plan.start
+
+
 def _longest_outage(faults: tuple[Fault, ...]) -> float:
     """Seconds; one that begins again before anybody can have seen that it was over has lasted."""
     longest, begin, end = 0.0, -INFINITE, -INFINITE
@@ -335,7 +354,10 @@ def _longest_outage(faults: tuple[Fault, ...]) -> float:
 def _lost_too_soon(history: History) -> Iterator[str]:
     """Locks that are said to be lost while the server has them, and their connections."""
     capabilities, kinds = history.capabilities, {each.kind for each in history.plan.faults}
-    if capabilities.kernel_held or (capabilities.connection_held and not kinds <= HARMLESS):
+    if capabilities.kernel_held:
+        yield from _lost_to_nobody(history)
+        return
+    if capabilities.connection_held and not kinds <= HARMLESS:
         return
     for record in history.records:
         for at, owner in record.lost_too_soon:
@@ -344,6 +366,17 @@ def _lost_too_soon(history: History) -> Iterator[str]:
             if any(each.now and each.owner == owner and each.asked <= at for each in history.revoked):
                 continue  # of several servers, some have not been asked yet to free it
             yield f"lost: {record.name} is told at {at:.3f} that its lock is lost, and the server has it"
+
+
+def _lost_to_nobody(history: History) -> Iterator[str]:
+    """Files that the kernel has locked for a run, which is told that they were freed, and nobody can have done that."""
+    if any(each.kind not in ("stop", "pause", "signal", "look", "wrong") for each in history.plan.faults):
+        return
+    for record in history.records:
+        lost = record.lost_at
+        spans = [span for each in (record.keeper, record.guard) if each is not None for span in each.unable]
+        if lost is not None and not any(since < lost for since, _ in spans):
+            yield f"lost: {record.name} is told at {lost:.3f} that its lock was freed, and nobody has done that"
 
 
 def _misnamed(history: History) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from lockctl.model import EXCLUSIVE
 from tests.simulation import excuses
+from tests.simulation.world import INFINITE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,6 +66,8 @@ def _holds(history: History) -> Iterator[str]:
                 continue
             if not hold.in_time or excuses.was_cut_off(history, record, hold.sent):
                 continue
+            if _was_taken_before(history, record, name):
+                continue
             sent, until = hold.sent, hold.sent + hold.seconds * (1 - history.capabilities.rate_error) - HOLD_ERROR
             ended = min(sent, record.span[1]) if record.span else sent  # from then on its lease keeps it closed
             for other in history.records:
@@ -73,6 +76,15 @@ def _holds(history: History) -> Iterator[str]:
                         continue
                     if ended < grant.known < until and not excuses.another_led(history, sent, grant.known):
                         yield f"hold: {other.name} has the lock at {grant.known:.3f}, before {until:.3f}"
+
+
+def _was_taken_before(history: History, record: RunRecord, name: str) -> bool:
+    """Whether the connection of a lock ended while it was given back, and another had it before that was answered."""
+    answered = record.given_back.get(record.last_grants[name].owner, INFINITE)
+    if not excuses.was_cut_off(history, record, answered):
+        return False
+    grants = [each for other in history.records if other is not record for each in other.granted if each.name == name]
+    return any(record.releasing[record.last_grants[name].owner] < each.known < answered for each in grants)
 
 
 def _needless_holds(history: History) -> Iterator[str]:

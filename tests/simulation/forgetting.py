@@ -77,6 +77,8 @@ def _lost(history: History) -> Iterator[str]:
         return
     if len(history.forgets) < len(faults) or not history.left_of_forgotten:
         return  # what failed may have been done
+    if any(excuses.was_untold(history, each.asked, each.answered) for each in history.forgets):
+        return  # and what was asked twice has been done by the first request
     remembered = {each.token for each in history.left_of_forgotten[0]}
     for record in history.records:
         grant = record.last_grants.get(LOCK)

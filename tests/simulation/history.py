@@ -533,6 +533,9 @@ class History:
             self.world.tell("operator", f"fails: {failure}")
 
     def _forget(self, fault: Fault, host: Host) -> None:
+        if fault.more:
+            self._forget_others(fault, host)
+            return
         asked = self.world.now
         try:
             done = self._operators(host).forget(LOCK, older_than=fault.value, timeout=ASK_TIMEOUT)
@@ -540,6 +543,15 @@ class History:
             self.world.tell("operator", f"forgets the lock: {done}")
         except LockctlError as failure:
             self.world.tell("operator", f"fails: {failure}")
+
+    def _forget_others(self, fault: Fault, host: Host) -> None:
+        for name in self.plan.locks:
+            try:
+                if name != LOCK:
+                    done = self._operators(host).forget(name, older_than=fault.value, timeout=ASK_TIMEOUT)
+                    self.world.tell("operator", f"forgets {name}: {done}")
+            except LockctlError as failure:
+                self.world.tell("operator", f"fails: {failure}")
 
     def _read_histories(self) -> None:
         backend = self._operators(self.network.hosts[0])

@@ -40,6 +40,7 @@ class Network:
     """Carries messages, with the faults of a plan."""
 
     def __init__(self, plan: Plan) -> None:
+        self.plan = plan
         self._fastest, self._spread = plan.fastest, plan.slowest - plan.fastest
         self.hosts = [Host(number, rate) for number, rate in enumerate(plan.rates[:-1])]
         for fault in plan.faults:

@@ -112,7 +112,7 @@ class Fault(NamedTuple):
                                                                 all rows of its table, 1: it takes it by force
     replaced -                   time                           -, a new database of SQLite is in the place of the old one
     table    -                   time                           seconds for which another program locks the tables
-    forget   number of a host    time                           for how long it was not used, -
+    forget   number of a host    time                           for how long it was not used, 1: the other names
     emptied  -                   time                           -, somebody removes what there is of a lock that nobody
                                                                 has or waits for
     look     number of a host    time                           0: an operator looks at the lock, 1: at all locks,
@@ -148,6 +148,7 @@ class Plan(NamedTuple):
     rates: tuple[float, ...]  # of the hosts' clocks, and the last one of the servers'
     runs: tuple[RunPlan, ...]
     faults: tuple[Fault, ...]
+    lock_delay: float | None = None  # seconds, of Consul; ``None``: as long as a lease
 
     @property
     def locks(self) -> tuple[str, ...]:

@@ -695,11 +695,11 @@ OF_A_HOST = (
         forgotten_in_peace,
     ),
     *(stopped_at_the_end, in_other_modes, freed_as_it_is_kept, asked_too_late, sleeping_host, asleep_now_and_then),
-    *(clock_ahead, fenced, left_alone, comes_as_it_is_freed, ends_as_it_is_renewed),
+    *(clock_ahead, fenced, left_alone, comes_as_it_is_freed, ends_as_it_is_renewed, killed_in_line),
 )
 OF_ALL = (
     *(*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line, freed_in_line),
-    *(asked_of_a_long_lease, freed_beside_a_late_one, killed_in_line, away_at_first, taken_as_it_is_forgotten),
+    *(asked_of_a_long_lease, freed_beside_a_late_one, away_at_first, taken_as_it_is_forgotten),
     *(signalled_as_it_is_renewed, unanswered_as_it_ends, stopped_on_its_terminal, several_far_away),
     signalled_after_a_late_grant,
     *(asked_as_it_is_cut, comes_for_nobody, comes_for_nobody),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tests.simulation import kept, rare
+from tests.simulation import afterwards, kept, rare
 from tests.simulation.plan import (
     ANSWER,
     BOTH,
@@ -36,6 +36,7 @@ RARE = 0.25  # of the rest
 LOOKED_AT = 0.03  # of the rest
 FENCED = 0.1  # of a mess
 OTHERWISE_TOLD = 0.2  # of a mess: jobs that are told to end by other signals than TERM
+UNDELAYED = 0.2  # of those with Consul: no lock delay
 HARMED = 0.05  # of those on one host: what is kept there
 TTLS = (6.0, 6.0, 10.0, 10.0, 10.0, 20.0)
 ON_ONE_HOST = ("file", "sqlite")
@@ -44,8 +45,17 @@ WITHOUT = {"redlock": ("shared", "slot"), "consul": ("shared",)}  # the modes th
 
 
 def drawn(seed: int, store: str) -> Plan:
-    """The plan of a seed: most often a mess, else one of the situations that are hard to come by."""
+    """The plan of a seed, and what is as a URL may have it."""
     chance = random.Random(seed)
+    plan = _drawn(chance, seed, store)
+    # without a delay, a session that ends before its time ends the lock of a job that goes on
+    if store == "consul" and chance.random() < UNDELAYED and all(each.kind != "removed" for each in plan.faults):
+        return plan._replace(lock_delay=0.0)
+    return plan
+
+
+def _drawn(chance: random.Random, seed: int, store: str) -> Plan:
+    """The plan of a seed: most often a mess, else one of the situations that are hard to come by."""
     for part, situation in ((KNOWN, _known), (RARE, _rare), (LOOKED_AT, _looked_at)):
         if chance.random() < part:
             return situation(chance, _quiet(seed, store))
@@ -86,10 +96,10 @@ def _known(chance: random.Random, plan: Plan) -> Plan:
 def _rare(chance: random.Random, plan: Plan) -> Plan:
     """One of those that need no other kind of store than most are."""
     if plan.store in ON_ONE_HOST:
-        return _on_one_host(chance.choice(rare.OF_A_HOST)(chance, plan))
+        return _on_one_host(chance.choice((*rare.OF_A_HOST, *afterwards.OF_A_HOST))(chance, plan))
     others = () if plan.store == "redlock" else rare.OF_STREAMS
     more = rare.OF_CELLS if plan.store in ("exact", "seconds") else others
-    plan = chance.choice((*rare.OF_ALL, *more))(chance, plan)
+    plan = chance.choice((*rare.OF_ALL, *afterwards.OF_ALL, *more))(chance, plan)
     return _with_a_leader(plan) if plan.store == "etcd-cluster" else plan
 
 
@@ -301,7 +311,10 @@ def _cut_in_turn(chance: random.Random, plan: Plan) -> Plan:
     third = first._replace(start=1.0, wait=90.0, length=1.0)
     second = first._replace(host=1, start=0.5, wait=90.0, length=3 * ttl, stubborn=INFINITE)
     faults = [Fault("cut", 1, first.length + chance.uniform(0.01, 0.1), 4 * ttl, BOTH)]
-    if is_long:  # and what it is told of its turn comes late
+    if is_long and chance.random() < 0.4:  # and it has waited for nearly all of its own lease
+        first = first._replace(length=ttl * chance.uniform(0.5, 0.97))
+        faults = [faults[0]._replace(at=first.length + chance.uniform(0.01, 0.1))]
+    elif is_long:  # and what it is told of its turn comes late
         time = first.length + chance.uniform(0.018, 0.026)
         faults = [Fault("slow", 1, time, chance.uniform(5.0, rare.LATEST), ANSWER), faults[0]._replace(at=time + 0.3)]
     elif is_late:  # its answers, for the 3 s before
@@ -1143,14 +1156,14 @@ OF_STORES = {
     "etcd-cluster": (_deposed, _deposed, _far, _far, _one_at_a_time, _wait_ends, _member_away),
     "nats": (_deposed, _deposed, _deposed_at_the_end, _busy, _busy, _expired, _expired),
     "redis": (_far_behind, _failover, _failover, _busy, _busy, _busy, _busy, *(_another_program,) * 3, *IN_TURN),
-    "redlock": (_few_answer, _few_answer, _few_shown, _renamed, _taken_away, _unanswered),
+    "redlock": (_few_answer, _few_answer, _few_shown, _renamed, _taken_away, _unanswered, afterwards.few_keep_it),
     "consul": (_removed, _removed, _busy, _busy, *IN_TURN),
     "zookeeper": (_freed_in_turn,),
     "s3": (*OF_OBJECTS, _skewed),
     "azblob": OF_OBJECTS,
     "gcs": OF_OBJECTS,
-    "postgresql": (*ANY_SCOPE, _busy, _ended),
-    "transaction": (*ANY_SCOPE, _busy, _ended),
+    "postgresql": (*ANY_SCOPE, _busy, _ended, *afterwards.OF_CONNECTIONS, rare.freed_as_it_is_kept),
+    "transaction": (*ANY_SCOPE, _busy, _ended, *afterwards.OF_CONNECTIONS, rare.freed_as_it_is_kept),
     "kubernetes": OF_OTHERS,
     "dynamodb": OF_OTHERS,
     "mysql": (

@@ -308,8 +308,8 @@ def _sessions_in_consul(servers: list[Server]) -> int:
     return sum(found.ends > server.clock.boottime() for found in server.data.sessions.values())
 
 
-def _consul_client(made: type[Any], _: Network, __: Host, servers: list[Server]) -> Any:
-    return made(Settings(_place(servers[0]), None, "", "lockctl/", None))
+def _consul_client(made: type[Any], network: Network, __: Host, servers: list[Server]) -> Any:
+    return made(Settings(_place(servers[0]), None, "", "lockctl/", network.plan.lock_delay))
 
 
 def _owners_in_zookeeper(servers: list[Server], name: str) -> set[str]:

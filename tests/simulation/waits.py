@@ -9,7 +9,7 @@ from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from lockctl.lease.attempts import LONGEST_PAUSE
 from tests.simulation import excuses
 from tests.simulation.others import Other
-from tests.simulation.plan import NEAR
+from tests.simulation.plan import HELPER, NEAR
 from tests.simulation.sqlite import Database
 from tests.simulation.world import INFINITE
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.simulation.history import History
+    from tests.simulation.plan import Fault
     from tests.simulation.record import Granted, RunRecord
 
 HANDED_OVER = 0.5  # seconds more than the requests take until a waiter has the lock
@@ -43,6 +44,7 @@ def violations(history: History) -> list[str]:
         *_apart(history),
         *_kept_out(history),
         *_overtaken(history),
+        *_overtaken_after(history),
         *_own_remains(history),
         *_taken_again(history),
         *_restless(history),
@@ -107,10 +109,10 @@ def _restless(history: History) -> Iterator[str]:
 def _own_remains(history: History) -> Iterator[str]:
     """Time in which somebody waited, long after the last outage, and only its own earlier attempts may be in its way."""
     faults, runs, slowest = history.plan.faults, history.plan.runs, history.plan.slowest
-    if not faults or not all(each.is_outage for each in faults) or slowest > 0.1:
+    if not faults or not all(map(_passes, faults)) or slowest > 0.1:
         return
     alike = len({(each.mode, each.slots) for each in runs}) == 1 and runs[0].mode != "shared"
-    if not alike or any(each.min_hold or len(each.locks) > 1 for each in runs):
+    if not alike or any(len(each.locks) > 1 for each in runs):
         return
     attempt = ROUNDS if history.plan.store == "redlock" else ACQUIRE_TIMEOUT
     bound = attempt + LONGEST_PAUSE + HANDED_OVER + history.store.looks + 30 * slowest
@@ -119,12 +121,34 @@ def _own_remains(history: History) -> Iterator[str]:
         others = [each for each in history.records if each is not record]
         if any(each.left or not each.granted for each in others):
             continue  # who gave up in an outage may have left something
-        taken = [(grant.known, _freed(history, each, grant)) for each in others for grant in each.granted]
+        taken = [(grant.known, freed(history, each, grant)) for each in others for grant in each.granted]
         until = record.granted[0].known if record.granted else record.ended
         for free_since, free_until in _times_with_room(taken, runs[0].slots):
             since = max(record.plan.start, free_since, over)
             if min(free_until, until) - since > bound:
                 yield f"unused: {record.name} waits, and nobody else keeps it out, from {since:.3f} until {until:.3f}"
+
+
+def _passes(fault: Fault) -> bool:
+    """Whether something is out of reach only for a while, or a connection ends."""
+    return fault.is_outage or fault.kind == "ended"
+
+
+def _overtaken_after(history: History) -> Iterator[str]:
+    """Grants to who came long after the last outage, before another who has waited for longer."""
+    faults, slowest = history.plan.faults, history.plan.slowest
+    alike = len({(each.mode, each.slots, each.locks) for each in history.plan.runs}) == 1
+    if not (history.capabilities.fair and alike and faults and all(each.is_outage for each in faults)):
+        return
+    if slowest > 0.1 or history.plan.runs[0].mode != "exclusive" or excuses.forgot(history):
+        return
+    again = max(each.at + each.value for each in faults) + ACQUIRE_TIMEOUT + LONGEST_PAUSE + NOTICED + 30 * slowest
+    granted = [record for record in history.records if record.granted]
+    for first in granted:
+        for later in granted:
+            came_later = later.plan.start > max(again, first.plan.start + NOTICED)
+            if came_later and later.granted[0].known < first.granted[0].known:
+                yield f"overtaken: {first.name} came before {later.name}, and long after the outage it has the lock after it"
 
 
 def _taken_again(history: History) -> Iterator[str]:
@@ -174,7 +198,7 @@ def _joins(history: History, record: RunRecord) -> bool:
     """Whether others shared the lock when somebody came, until it was let in."""
     came, got = record.plan.start, record.granted[0].known
     shared = [each for each in history.records if each.plan.mode == record.plan.mode == "shared" and each.granted]
-    return any(each.granted[0].known < came and got < _freed(history, each, each.granted[0]) for each in shared)
+    return any(each.granted[0].known < came and got < freed(history, each, each.granted[0]) for each in shared)
 
 
 def _unused(history: History) -> Iterator[str]:
@@ -196,7 +220,7 @@ def _unused(history: History) -> Iterator[str]:
     bound = (
         history.store.looks + history.store.messages * slowest + HANDED_OVER + (ACQUIRE_TIMEOUT if slowest > 0.2 else 0)
     )
-    taken = [(grant.known, _freed(history, record, grant)) for record in history.records for grant in record.granted]
+    taken = [(grant.known, freed(history, record, grant)) for record in history.records for grant in record.granted]
     taken += [(span[0], span[1] + SILENT) for span in (each.span for each in history.programs) if span is not None]
     bound += sum(_kept_in_line(history, history.records[number], taken) for number in stopped) + ASKED_FIRST * away
     if any(each.now for each in history.revoked) and any(each.holds for each in history.records):
@@ -234,7 +258,7 @@ def _kept_waiting(history: History) -> Iterator[str]:
         for other in history.records:
             if other is record or "exclusive" not in (record.plan.mode, other.plan.mode):
                 continue
-            taken += [(grant.known, _freed(history, other, grant)) for grant in other.granted]
+            taken += [(grant.known, freed(history, other, grant)) for grant in other.granted]
             if other.plan.start < record.plan.start + NOTICED or not history.capabilities.fair:
                 taken.append((other.plan.start, other.granted[0].known if other.granted else other.ended))
         until = record.granted[0].known if record.granted else record.ended
@@ -271,8 +295,13 @@ def _complete(record: RunRecord) -> float:
 def _kept_in_line(history: History, record: RunRecord, taken: list[tuple[float, float]]) -> float:
     """Seconds for which others may be behind the place in the queue of a run that was stopped."""
     store, ttl, keeper = history.store, record.plan.ttl, record.keeper
-    if history.capabilities.kernel_held or keeper is None:
+    if keeper is None:
         return store.freed(ttl)
+    if history.capabilities.kernel_held:
+        # the kernel ends the helper of who is killed in a wait, and with both of them what they have
+        helped = any(each.more == HELPER for each in history.plan.faults)
+        is_killed = not helped and all(until == INFINITE for _, until in keeper.unable)
+        return NOTICED if is_killed and not record.granted else store.freed(ttl)
     first = record.granted[0] if record.granted else None
     if first is not None and all(since > first.known for since, _ in keeper.unable):
         # it had the lock; what is given back when the lease may be over does not tell when it is free
@@ -300,7 +329,7 @@ def _stopped_in_the_way(record: RunRecord) -> float:
     return stopped
 
 
-def _freed(history: History, record: RunRecord, grant: Granted) -> float:
+def freed(history: History, record: RunRecord, grant: Granted) -> float:
     """When a lock that was granted is free again."""
     given_back = record.given_back.get(grant.owner, 0.0)
     freed = [each for each in history.revoked if each.now and each.done and each.owner == grant.owner]
@@ -310,12 +339,22 @@ def _freed(history: History, record: RunRecord, grant: Granted) -> float:
     was_given_back = given_back >= grant.known  # and not what was left of an attempt before
     ended = record.kept[grant.name] + history.store.freed(record.plan.ttl)
     hold = record.holds.get(grant.name)
-    if hold is not None:
+    if hold is not None and not _was_passed_on(history, record, grant, hold.sent):
         return given_back + hold.seconds + CLOSED
     if history.capabilities.kernel_held and record.span is not None:
         # the guard of a keeper that is stopped frees a file
         return min(given_back, max(ended, record.span[1])) if was_given_back else record.span[1]
     return given_back if was_given_back else ended
+
+
+def _was_passed_on(history: History, record: RunRecord, grant: Granted, until: float) -> bool:
+    """Whether another one, who must not be beside it, was granted the lock after that, and knew it by then."""
+    others = [each for each in history.records if each is not record and record.excludes(each)]
+    return any(
+        each.name == grant.name and grant.known < each.sent and each.known < until
+        for other in others
+        for each in other.granted
+    )
 
 
 def _times_with_room(taken: list[tuple[float, float]], places: int) -> Iterator[tuple[float, float]]:
