@@ -132,9 +132,39 @@ def goes_on_as_another_is_inside(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(runs=runs, faults=(still,))
 
 
+def stands_still_in_line(chance: random.Random, plan: Plan) -> Plan:
+    """Somebody with a long lease who waits and stands still until its place is gone, and another one has the lock by then."""
+    ttl = chance.choice((40.0, 60.0))
+    first = RunPlan(0, 0.0, ttl, 120.0, chance.uniform(3.0, 8.0))
+    second = first._replace(host=1, start=0.5, wait=200.0, length=1.0)
+    third = first._replace(start=chance.choice((0.8, first.length + 1.0)), length=1.5 * ttl, stubborn=INFINITE)
+    span = ttl * chance.uniform(0.55, 0.98)
+    still = Fault("pause", 1, chance.uniform(1.0, first.length), span, KEEPER)
+    if chance.random() < 0.3:
+        still = Fault("cut", 1, still.at, span, BOTH)
+    return plan._replace(runs=(first, second, third), faults=(still,))
+
+
+def granted_late(chance: random.Random, plan: Plan) -> Plan:
+    """A request so late that another one has had the lock meanwhile, and it is free again when that comes."""
+    ttl = chance.choice(TTLS)
+    before = RunPlan(0, 0.0, ttl, 60.0, 0.05)
+    late = Fault("late", 1, chance.randrange(1, 16), chance.uniform(0.3, 4.0), REQUEST)
+    second = before._replace(host=1, start=1.0, length=0.3)
+    meanwhile = [before._replace(start=1.0 + at) for at in (chance.uniform(0.01, 0.1), chance.uniform(0.2, 2.0))]
+    runs = (before, second, *meanwhile[: chance.choice((1, 2))])
+    faults = [late]
+    if chance.random() < 0.3:
+        faults.append(Fault("wrong", 1, 0.5, -chance.uniform(0.1, 30.0)))
+    if "redlock" not in plan.store and chance.random() < 0.2:
+        runs = tuple([each._replace(mode="slot", slots=2) for each in runs])
+    return plan._replace(runs=runs, faults=tuple(faults))
+
+
 OF_A_HOST = (other_slots_later, next_hold_begins, clock_back_beside_others, goes_on_as_another_is_inside)
 OF_ALL = (
     *(other_slots_later, next_hold_begins, clock_back_beside_others),
     *(forgotten_as_it_is_handed_on, forgotten_beside_another, comes_long_after_a_silence),
+    *(stands_still_in_line, granted_late, granted_late),
 )
 OF_CONNECTIONS = (ended_as_it_is_kept,)
