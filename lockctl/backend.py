@@ -86,6 +86,12 @@ class Backend(Protocol):
     def inspect(self, name: str, *, timeout: float) -> LockInfo:
         """One lock as it is now; a lock that nobody ever took is ``free``. Reads only."""
 
+    def look(self, name: str, *, timeout: float) -> LockInfo:
+        """Who holds a lock, for one that was refused: as :meth:`inspect`, or less where that costs less.
+
+        Without the last run, and if there are holders, perhaps without waiters, and without how long leases still run.
+        """
+
     def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
         """All locks whose name matches a glob, in the order of their names, without their last runs. Reads only."""
 

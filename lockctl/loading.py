@@ -47,6 +47,8 @@ GUARD = "events supervise.child supervise.loop supervise.starting supervise.guar
 TAKE = "stores registry settings_values url config model documents lease.attempts lease.acquire runner request cli.run"
 # of the keeper, while the guard starts the command
 WATCH = "events supervise.liveness supervise.ending supervise.keeper history lease.conclude cli.exit_status"
+# of the keeper, when it was refused
+REFUSED = "cli.exit_status cli.output cli.outcome_messages"
 
 _missing: list[str] | None = None  # lists whose file was not valid; None: this process leaves all to Python
 

@@ -62,10 +62,12 @@ def load(scheme: str) -> type[Backend]:
     return found
 
 
-def load_records(scheme: str) -> None:
-    """Load what keeps successes and histories of locks at such URLs: needed when a job has ended."""
-    package = sys.modules.get(SCHEMES[scheme].rpartition(".")[0])
-    loading.load(getattr(package, "RECORDS", "locks.records"))
+def load_more(scheme: str, what: str, usual: str) -> None:
+    """Load what the store of such URLs names as *what*, or the *usual* modules: ``RECORDS`` when a job begins.
+
+    ``LOOK`` is for who was refused, and is to be told who holds the lock.
+    """
+    loading.load(getattr(sys.modules.get(SCHEMES[scheme].rpartition(".")[0]), what, usual))
 
 
 def load_doctor(scheme: str) -> Any:

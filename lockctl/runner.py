@@ -87,12 +87,13 @@ class _Run:
         except Interrupted as stop:
             return replace(self._outcome, interrupted=stop.signum, waited=clock() - began, detail=str(stop))
         except BackendUnavailable as unknown:
-            waited, detail = clock() - began, str(unknown)
-            self._outcome = replace(self._outcome, kind="unavailable", waited=waited, detail=detail)
+            self._outcome = replace(self._outcome, kind="unavailable", waited=clock() - began, detail=str(unknown))
             return self._watch_unlocked() if request.run_unlocked else self._outcome
         waited = clock() - began
         if lease is None:
-            seen = _look(backend, getattr(backend, "refused", request.name)) if request.says_holder else None
+            self._guard.kill()  # it ends while we find out why, and takes no time from this
+            loading.load(loading.REFUSED)
+            seen = self._look(backend) if request.says_holder else None
             closed_by = "" if seen and seen.holders else getattr(backend, "closed_by", "")
             return replace(self._outcome, waited=waited, seen=seen, detail=closed_by)
         return self._watch(backend, lease, taken_at, waited)
@@ -125,6 +126,14 @@ class _Run:
         finally:
             for end in ends:
                 end()
+
+    def _look(self, backend: Backend) -> LockInfo | None:
+        """Who holds the lock that was refused; ``None``: that cannot be known."""
+        registry.load_more(self._capabilities.scheme, "LOOK", "locks.inspect")
+        try:
+            return backend.look(getattr(backend, "refused", self._request.name), timeout=LOOK_TIMEOUT)
+        except (BackendUnavailable, ConfigError):
+            return None
 
     def _admit(self, backend: Backend, lease: Lease, waited: float) -> Outcome | None:
         """The outcome of a run that may not start although it has the lock; ``None``: it may."""
@@ -162,7 +171,7 @@ class _Run:
         self._guard.start(orders, schedule, added, descriptors)
         self._free_spare()
         loading.load(loading.WATCH)
-        registry.load_records(self._capabilities.scheme)
+        registry.load_more(self._capabilities.scheme, "RECORDS", "locks.records")
         from lockctl.supervise.keeper import Keeper  # while the guard starts the command
         from lockctl.supervise.liveness import Liveness
 
@@ -233,13 +242,6 @@ def open_backend(request: Request, signals: Signals | None = None) -> Backend:
 
     # its capabilities are those of an instance, not of a class
     return Together(request.locks, open_one, request.schedule.interval)  # type: ignore[return-value]
-
-
-def _look(backend: Backend, name: str) -> LockInfo | None:
-    try:
-        return backend.inspect(name, timeout=LOOK_TIMEOUT)
-    except (BackendUnavailable, ConfigError):
-        return None
 
 
 def _sleep(splay: float, signals: Signals) -> None:

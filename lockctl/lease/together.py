@@ -192,6 +192,9 @@ class Together:
         """See ``Backend``; of any of the locks."""
         return self._clients[name].inspect(name, timeout=timeout)
 
+    def look(self, name: str, *, timeout: float) -> LockInfo:
+        return self._clients[name].look(name, timeout=timeout)
+
     def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
         return self._any.list(pattern, timeout=timeout)
 

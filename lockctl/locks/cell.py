@@ -7,17 +7,9 @@ counts its own deadline from before it asked, which is earlier.
 
 from __future__ import annotations
 
-from lockctl import documents
+from lockctl import documents, errors
 from lockctl.clock import boottime
-from lockctl.errors import (
-    BackendUnavailable,
-    ConfigError,
-    LeaseLost,
-    LeaseRevoked,
-    LockctlError,
-    RequestInterrupted,
-    another_program,
-)
+from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked, LockctlError, RequestInterrupted
 from lockctl.locks.driver import Cells, Seen, jittered
 from lockctl.locks.lock_cells import Foreign, LockCells
 from lockctl.locks.machine import Lock
@@ -178,6 +170,11 @@ class CellBackend:
 
         return inspect.one(self._locks, self.capabilities, name, Deadline(timeout))
 
+    def look(self, name: str, *, timeout: float) -> LockInfo:
+        from lockctl.locks import inspect
+
+        return inspect.holders(self._locks, self.capabilities, name, Deadline(timeout))
+
     def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
         from lockctl.locks import inspect
 
@@ -193,7 +190,7 @@ class CellBackend:
                 if seen.identity != (None, None, self._cells.known_by(foreign.seen)):
                     return None
                 if not wanted.now:
-                    raise another_program(name) from None
+                    raise errors.another_program(name) from None
                 lock = Lock()
                 lock.token = lock.next_token(foreign.seen.at, self._locks.first_floor(foreign.seen.at, deadline))
                 lock.used = foreign.seen.at

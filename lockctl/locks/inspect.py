@@ -7,6 +7,7 @@ import itertools
 from lockctl import documents
 from lockctl.model import Capabilities, Holder, LockInfo, Run, Waiter
 from lockctl.names import ALLOWED, is_name
+from lockctl.value import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,8 +75,12 @@ def one(locks: LockCells, capabilities: Capabilities, name: str, deadline: Deadl
     from lockctl.locks import records
 
     last = records.last_started(locks.cells.read(locks.past_key(name), deadline).data)
-    seen = locks.cells.read(locks.key(name), deadline)
-    return _in_cell(locks, capabilities, name, seen, last)
+    return replace(holders(locks, capabilities, name, deadline), last_run=last)
+
+
+def holders(locks: LockCells, capabilities: Capabilities, name: str, deadline: Deadline) -> LockInfo:
+    """See ``Backend.look``: one cell is read."""
+    return _in_cell(locks, capabilities, name, locks.cells.read(locks.key(name), deadline))
 
 
 def matching_locks(
@@ -87,10 +92,10 @@ def matching_locks(
         lock = locks.lock(found[name])
         # else somebody waited once, and nobody was granted it
         if lock is None or lock.token > 0 or lock.queue:
-            yield _in_cell(locks, capabilities, name, found[name], None)
+            yield _in_cell(locks, capabilities, name, found[name])
 
 
-def _in_cell(locks: LockCells, capabilities: Capabilities, name: str, seen: Seen, last_run: Run | None) -> LockInfo:
+def _in_cell(locks: LockCells, capabilities: Capabilities, name: str, seen: Seen) -> LockInfo:
     """A lock as it is in its cell; another program may have that."""
     lock: Lock | None = locks.lock(seen)
     holders = [documents.foreign_holder(locks.cells.known_by(seen))]
@@ -109,5 +114,4 @@ def _in_cell(locks: LockCells, capabilities: Capabilities, name: str, seen: Seen
         holders,
         map(documents.waiter, lock.queue.values() if lock is not None else ()),
         slots=max([1, *map(documents.slots, members.values())]),
-        last_run=last_run,
     )

@@ -79,6 +79,10 @@ class NativeBackend:
         file: Inspect[Any] = self._file("inspect")
         return self._do(file.inspect, timeout, name)
 
+    def look(self, name: str, *, timeout: float) -> LockInfo:
+        file: Inspect[Any] = self._file("inspect")
+        return self._do(file.look, timeout, name)
+
     def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
         file: Inspect[Any] = self._file("inspect")
         return self._do(file.list_locks, timeout, pattern)

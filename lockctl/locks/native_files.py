@@ -22,6 +22,9 @@ class Inspect(Protocol[C_contra]):
     def inspect(self, client: C_contra, name: str, deadline: Deadline, /) -> LockInfo:
         """See ``Backend.inspect``."""
 
+    def look(self, client: C_contra, name: str, deadline: Deadline, /) -> LockInfo:
+        """See ``Backend.look``."""
+
     def list_locks(self, client: C_contra, pattern: str, deadline: Deadline, /) -> Iterator[LockInfo]:
         """See ``Backend.list``."""
 

@@ -93,6 +93,8 @@ class GuardProcess:
         if self.job == RUNNING:
             return
         self.kill()
+        if self._is_over():
+            return  # it was killed a while ago
         until, pause = monotonic() + MOST_TO_END, FIRST_LOOK
         if not self.ended:
             self._await_end()

@@ -9,13 +9,22 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import BackendUnavailable
-from tests.contract.harness import LIMIT, Background, take
+from lockctl.model import SLOT
+from lockctl.value import replace
+from tests.contract.harness import LIMIT, LONG, Background, refused, take
 from tests.contract.waiting import start_waiting
 from tests.jobs import eventually
 
 if TYPE_CHECKING:
     from lockctl.backend import Backend
+    from lockctl.model import LockInfo
     from tests.contract.harness import Harness
+
+
+def _in_brief(lock: LockInfo) -> tuple[object, ...]:
+    """What is said of a lock to who was refused; how long leases still run differs between two looks."""
+    holders = [replace(holder, expires_in=None) for holder in lock.holders]
+    return lock.name, lock.backend, lock.key, lock.state, lock.fencing, lock.slots, holders
 
 
 class Looking:
@@ -44,6 +53,35 @@ class Looking:
             assert 0 < holder.expires_in <= grant.ttl + harness.clock_error
         else:
             assert holder.expires_in is None
+
+    def test_who_was_refused_sees_the_holder_that_an_operator_sees(
+        self, harness: Harness, backend: Backend, other: Backend
+    ) -> None:
+        grant = take(backend, harness.claim(host="web3", user="ops", command=("./nightly.sh", "--all")))
+        assert refused(other, harness.claim())
+        assert _in_brief(other.look("nightly", timeout=LIMIT)) == _in_brief(other.inspect("nightly", timeout=LIMIT))
+        backend.release(grant, timeout=LIMIT)
+        seen = other.look("nightly", timeout=LIMIT)
+        assert (seen.name, seen.key, seen.state, seen.holders) == ("nightly", grant.key, "free", ())
+        with harness.foreign_hold("other"):
+            seen, shown = (ask("other", timeout=LIMIT) for ask in (other.look, other.inspect))
+        assert (seen.state, seen.holders[0].owner, seen.holders[0].pid) == ("foreign", None, shown.holders[0].pid)
+
+    def test_who_was_refused_sees_all_who_hold_the_slots(self, harness: Harness, other: Backend) -> None:
+        if not harness.capabilities.slots:
+            return  # refused: see ``Sharing``
+        for client in (harness.client(), harness.client()):
+            take(client, harness.claim(mode=SLOT, slots=2))
+        assert refused(other, harness.claim(mode=SLOT, slots=2))
+        seen = other.look("nightly", timeout=LIMIT)
+        assert (seen.slots, len(seen.holders)) == (2, 2)
+        assert _in_brief(seen) == _in_brief(other.inspect("nightly", timeout=LIMIT))
+
+    def test_who_was_refused_sees_a_hold(self, harness: Harness, backend: Backend, other: Backend) -> None:
+        backend.release(take(backend, harness.claim()), timeout=LIMIT, hold=LONG)
+        seen, shown = (ask("nightly", timeout=LIMIT) for ask in (other.look, other.inspect))
+        assert seen.holders[0].ended_at is not None
+        assert _in_brief(seen) == _in_brief(shown)
 
     def test_a_released_lock_is_shown_free(self, harness: Harness, backend: Backend, other: Backend) -> None:
         backend.release(take(backend, harness.claim()), timeout=LIMIT)

@@ -135,7 +135,7 @@ class History:
         """From the first start to the time when every lease is over."""
         modules.Child.make = lambda process: Job(self._jobs[process], process, is_command=True)
         registry = SimpleNamespace(
-            capabilities_of=lambda _: self.capabilities, open_backend=lambda url, *_: url(), load_records=lambda _: None
+            capabilities_of=lambda _: self.capabilities, open_backend=lambda url, *_: url(), load_more=lambda *_: None
         )
         modules.put(runner, "registry", registry)
         world = self.world

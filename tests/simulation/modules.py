@@ -28,6 +28,7 @@ import lockctl.cli.messages  # noqa: F401 - loaded before the clocks stand still
 from lockctl import clock, kernel, loading, mounts, stores
 from lockctl.lease import acquire, admission, attempts, conclude, period, renew, together  # noqa: F401
 from lockctl.locks import cell, driver, inspect, lock_cells, machine, objects, prune, records  # noqa: F401
+from lockctl.stores.file import holder as file_holder
 from lockctl.stores.file import inspect as file_inspect
 from lockctl.stores.file import layout, queue, share, wait
 from lockctl.stores.file import lease as file_lease
@@ -408,7 +409,7 @@ def _install_for_files() -> None:
     put(tree, "pid_namespace", TREE.pid_namespace)
     put(mounts, "filesystem", lambda *_: "ext4")
     put(mounts, "superblock", lambda _, device: device)
-    for module in (layout, file_inspect):
+    for module in (layout, file_holder):
         put(module, "boot_id", _boot_id)
     for name in ("_user_of", "_command_of"):
         put(file_inspect, name, nothing)

@@ -107,7 +107,7 @@ FILES_OF_A_STORE |= {
     "doctor",
 }
 FILES_OF_ITS_OWN = {
-    "file": {"lease", "ranges"},
+    "file": {"holder", "lease", "ranges"},
     "redis": {"scripts", "share_scripts", "sentinel", "rights"},
     "redlock": {"nodes", "rounds", "tally"},
     "postgresql": {"driver", "schema", "scope", "pooler"},

@@ -7,3 +7,7 @@ PATH = (
     " stores.consul.lock"
 )
 RECORDS = "stores.consul.records"
+LOOK = (
+    "history locks.inspect stores.consul.share stores.consul.hold stores.consul.queue stores.consul.records"
+    " stores.consul.inspect"
+)

@@ -39,11 +39,17 @@ def inspect(agent: Agent, name: str, deadline: Deadline) -> LockInfo:
     return replace(lock, last_run=started[0] if started else None)
 
 
+def look(agent: Agent, name: str, deadline: Deadline) -> LockInfo:
+    """The same without its last run, and without waiters if somebody holds it."""
+    found = sight(agent, name, deadline)
+    return _lock(agent, name, found, [] if found.holders else agent.tree(queue_of(agent.prefix, name), deadline))
+
+
 def sight(agent: Agent, name: str, deadline: Deadline) -> Sight:
     """Who holds one lock as it is now."""
-    entry = agent.get(agent.prefix + name + SUFFIX, deadline)
     # after the lock, which turns into a hold in one step: in the other order it could be seen as neither
-    keeping = agent.get(agent.prefix + HOLDS + name, deadline)
+    keys = (agent.prefix + name + SUFFIX, agent.prefix + HOLDS + name)
+    entry, keeping = agent.get_in_turn(keys, deadline)
     return _sight(agent, agent.prefix + name, entry, keeping, agent.now(), deadline)
 
 

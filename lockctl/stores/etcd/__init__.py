@@ -7,3 +7,4 @@ PATH = (
     " stores.etcd.tokens stores.etcd.session stores.etcd.lock"
 )
 RECORDS = "stores.etcd.records"
+LOOK = "history locks.inspect stores.etcd.share stores.etcd.inspect"

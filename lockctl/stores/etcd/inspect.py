@@ -34,6 +34,12 @@ def inspect(backend: Client, name: str, deadline: Deadline) -> LockInfo:
     return replace(lock, last_run=history.read(newest[0].value)) if newest else lock
 
 
+def look(backend: Client, name: str, deadline: Deadline) -> LockInfo:
+    """The same in one round trip: without its last run, and how long its leases still run."""
+    (found,) = read_queue(backend, name, deadline)
+    return _shown(backend, name, found, deadline, asked=False)
+
+
 def list_locks(backend: Client, pattern: str, deadline: Deadline) -> Iterator[LockInfo]:
     """The locks that match and that somebody holds, in the order of their names.
 

@@ -3,3 +3,4 @@
 # what a run loads to take a lock, see lockctl/loading.py
 PATH = "mounts stores.file.address stores.file.layout stores.file.lock"
 RECORDS = "stores.file.records"
+LOOK = "json_text stores.file.holder"

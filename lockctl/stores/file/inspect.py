@@ -14,7 +14,7 @@ from lockctl import documents
 from lockctl.locks.inspect import is_match
 from lockctl.model import SHARED, Claim, Holder, LockInfo, Waiter
 from lockctl.stores.file import address, layout, ranges
-from lockctl.stores.file.layout import Record, boot_id
+from lockctl.stores.file.holder import kept_holder, lock_info, own_holder, record_in, runs, sharers, told
 from lockctl.stores.file.queue import KernelLocks, Locks
 from lockctl.supervise import tree
 from lockctl.value import replace
@@ -23,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from lockctl.stores.file.layout import Record
 
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO, a fixed number of the kernel
 RECORD_WITHIN = 0.05  # seconds in which a holder of ours that the kernel shows has written its record
@@ -73,57 +74,37 @@ def look(name: str, key: str, descriptor: int, locks: KernelLocks, again: int = 
         beside = _beside(name, key, descriptor, record, there)
         if beside is not None:
             return beside
-    left = _hold_left(record)
-    if left > 0 and record is not None:
-        kept = documents.holder(record.holder or {}, token=record.written, expires_in=left)
+    kept = kept_holder(record)
+    if kept is not None:
         return _info(name, key, "held", (kept,), there.waiting)
     if there.holding or _hidden_holder(record):
-        own = _own_holder(record, there.holding)
+        own = own_holder(record, there.holding)
         # a holder of ours has the lock a moment before its record; of a whole list, only the first looks must wait
         while own is None and time.monotonic() < locks.taken_at + RECORD_WITHIN:
             time.sleep(LOOK_PAUSE)
-            own = _own_holder(record_in(descriptor), there.holding)
+            own = own_holder(record_in(descriptor), there.holding)
         if own is not None:
             return _info(name, key, "held", (own,), there.waiting)
-    if again and (locks.may_be_older(os.fstat(descriptor)) if there.holding else _runs(record)):
+    if again and (locks.may_be_older(os.fstat(descriptor)) if there.holding else runs(record)):
         return look(name, key, descriptor, KernelLocks(), again - 1)
     return _info(name, key, "foreign" if there.holding else "free", _strangers(there), there.waiting)
 
 
 def _beside(name: str, key: str, descriptor: int, record: Record, there: Locks) -> LockInfo | None:
     """A lock whose holders are not alone; ``None`` if there are none now."""
-    from lockctl.stores.file import share
-
-    state, inside = share.state(record), share.slots_taken(descriptor)
-    if state is None or not inside:
+    found = sharers(descriptor, record)
+    if found is None:
         return None
-    found = [(number, layout.read_page(descriptor, number)) for number in inside]
-    pages = sorted((page.token, number, page.holder) for number, page in found if page and page.token >= state.first)
-    holders = [documents.holder(written, token=token, expires_in=None) for token, _, written in pages if written]
+    state, inside, written = found
+    holders = [documents.holder(document, token=token, expires_in=None) for token, document in written]
     if not holders:
         # the first of them has not written yet who it is, or another program has taken the pages away
         holders = [replace(documents.foreign_holder(), mode=state.mode)]
     elif len(holders) == len(inside) and not ranges.is_taken(descriptor, ranges.MUTEX, ranges.MUTEX + 1):
-        written = [document for _, _, document in pages if document]
-        if all(document.get("pid_ns") == tree.pid_namespace() for document in written):
-            holders += _strangers(there, [document.get("taken_by") for document in written])
+        known = [document.get("taken_by") for _, document in written]
+        if all(document.get("pid_ns") == tree.pid_namespace() for _, document in written):
+            holders += _strangers(there, known)
     return _info(name, key, "held", tuple(holders), there.waiting, state.slots)
-
-
-def record_in(descriptor: int) -> Record | None:
-    """What a lock file says; ``None``: nothing, or what another program wrote."""
-    try:
-        return layout.read(descriptor)
-    except layout.NotARecord:
-        return None
-
-
-def _hold_left(record: Record | None) -> float:
-    if record is None or layout.ENDED not in record.document:
-        return 0.0
-    from lockctl.stores.file import hold
-
-    return hold.left(record)
 
 
 def look_from_outside(name: str, key: str, locks: KernelLocks) -> LockInfo | None:
@@ -138,22 +119,13 @@ def look_from_outside(name: str, key: str, locks: KernelLocks) -> LockInfo | Non
 
 
 def _info(name: str, key: str, state: str, holders: tuple[Holder, ...], waiting: list[int], slots: int = 1) -> LockInfo:
-    return LockInfo(
-        name=name,
-        backend="file",
-        key=key,
-        state=state,
-        fencing="strict",
-        slots=slots,
-        holders=holders,
-        waiters=tuple(sorted(map(_waiter, waiting), key=lambda waiter: waiter.since or 0.0)),
-        last_run=None,
-    )
+    waiters = tuple(sorted(map(_waiter, waiting), key=lambda waiter: waiter.since or 0.0))
+    return lock_info(name, key, state, holders, slots, waiters)
 
 
 def free(name: str, key: str) -> LockInfo:
     """A lock that nobody has ever taken."""
-    return LockInfo(name, "file", key, "free", "strict", 1, (), (), None)
+    return lock_info(name, key, "free", ())
 
 
 def _hidden_holder(record: Record | None) -> bool:
@@ -162,28 +134,7 @@ def _hidden_holder(record: Record | None) -> bool:
     In a container the kernel hides locks whose taker has died (the helper that waited for us) or is in
     another pid namespace. Outside of one it shows them all.
     """
-    return tree.pid_namespace() != INITIAL_PID_NAMESPACE and _runs(record)
-
-
-def _runs(record: Record | None) -> bool:
-    """Whether the recorded holder is a process that lives."""
-    written = record.holder if record else None
-    if not written:
-        return False
-    pid, started = written.get("pid"), written.get("pid_started")
-    if written.get("boot_id") != boot_id() or not isinstance(pid, int) or started is None:
-        return False
-    return written.get("pid_ns") == tree.pid_namespace() and tree.start_time(pid) == started
-
-
-def _own_holder(record: Record | None, holding: list[int]) -> Holder | None:
-    written = record.holder if record else None
-    if not written or record is None or "ended_at" in written:
-        return None
-    same_namespace = written.get("pid_ns") == tree.pid_namespace()
-    if holding and same_namespace and written.get("taken_by") not in holding and written.get("helper") not in holding:
-        return None  # a record that a crash left behind, and another program's lock
-    return documents.holder(written, token=record.written, expires_in=None)
+    return tree.pid_namespace() != INITIAL_PID_NAMESPACE and runs(record)
 
 
 def _strangers(there: Locks, known: Collection[object] = ()) -> tuple[Holder, ...]:
@@ -245,6 +196,6 @@ def _command_of(pid: int) -> tuple[str, ...] | None:
 
 def object_to(name: str, key: str, descriptor: int, claim: Claim) -> None:
     """After a refusal: raise ``ConfigError`` if those who hold the lock say another number of slots than *claim*."""
-    lock = look(name, key, descriptor, KernelLocks())
+    lock = told(name, key, descriptor) or look(name, key, descriptor, KernelLocks())
     if any(holder.owner is not None for holder in lock.holders):
         documents.check_agrees(key, lock.slots, claim)

@@ -325,6 +325,11 @@ class FileBackend:
         lock = inspect.find(name, key, queue.KernelLocks()) or inspect.free(name, key)
         return records.with_last_run(lock, self._path, self._prefix + name)
 
+    def look(self, name: str, *, timeout: float) -> LockInfo:
+        from lockctl.stores.file import holder
+
+        return holder.look(name, self._key(name)) or self.inspect(name, timeout=timeout)
+
     def list(self, pattern: str, *, timeout: float) -> Iterator[LockInfo]:
         from lockctl.stores.file import inspect
 

@@ -18,6 +18,7 @@ import time
 
 from lockctl.locks.inspect import is_match
 from lockctl.stores.file import address, hold, inspect, layout, lease, records
+from lockctl.stores.file.holder import record_in
 from lockctl.stores.file.layout import Record
 from lockctl.stores.file.queue import KernelLocks
 
@@ -95,7 +96,7 @@ def _is_ours(key: str) -> bool:
     except OSError:
         return False
     try:
-        return inspect.record_in(descriptor) is not None
+        return record_in(descriptor) is not None
     finally:
         os.close(descriptor)
 
@@ -120,7 +121,7 @@ def _remove_lock(directory: int, path: str, file: str, key: str, before: float, 
             return False
         if not lease.take(descriptor, key):
             return False
-        record = inspect.record_in(descriptor)
+        record = record_in(descriptor)
         used = _last_use(path, file)
         if record is None or hold.left(record) > 0 or used is None or used > before:
             return False

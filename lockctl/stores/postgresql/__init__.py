@@ -8,3 +8,4 @@ PATH = (
     " stores.postgresql.lock"
 )
 RECORDS = "stores.postgresql.records"
+LOOK = "json_text history locks.inspect stores.postgresql.records stores.postgresql.inspect"

@@ -25,22 +25,32 @@ TRIES = 3  # between two statements the holder may change; hardly ever three tim
 
 
 def inspect(observer: Observer, name: str, deadline: Deadline) -> LockInfo:
-    """One lock as it is now."""
-    key, queue = observer.address.key_of(name), observer.address.queue_of(name)
+    """One lock as it is now, with its last run."""
+    key = observer.address.key_of(name)
 
     def ask(session: Opened) -> LockInfo:
-        for _ in range(TRIES):
-            entry = observer.fence.read(session, key, deadline)
-            rows = queues.lock_rows(session, (key, queue), deadline)
-            sharers = _sharers(observer, session, rows, deadline)
-            at_key = [row for row in rows if row.key == key.text]
-            owners = {row.owner for row in at_key if row.granted and row.mode == ALONE}
-            if owners <= {None} or (entry is not None and (entry.owner in owners or entry.held_for is not None)):
-                break
-        info = _info(name, key, queues.divided(rows, key, queue, _last_owner(entry)), entry, sharers)
-        return replace(info, last_run=records.last_run(observer.fence, session, key, deadline))
+        lock = _look(observer, session, name, deadline)
+        return replace(lock, last_run=records.last_run(observer.fence, session, key, deadline))
 
     return observer.with_session(ask, deadline)
+
+
+def look(observer: Observer, name: str, deadline: Deadline) -> LockInfo:
+    """The same without its last run."""
+    return observer.with_session(lambda session: _look(observer, session, name, deadline), deadline)
+
+
+def _look(observer: Observer, session: Opened, name: str, deadline: Deadline) -> LockInfo:
+    key, queue = observer.address.key_of(name), observer.address.queue_of(name)
+    for _ in range(TRIES):
+        entry = observer.fence.read(session, key, deadline)
+        rows = queues.lock_rows(session, (key, queue), deadline)
+        sharers = _sharers(observer, session, rows, deadline)
+        at_key = [row for row in rows if row.key == key.text]
+        owners = {row.owner for row in at_key if row.granted and row.mode == ALONE}
+        if owners <= {None} or (entry is not None and (entry.owner in owners or entry.held_for is not None)):
+            break
+    return _info(name, key, queues.divided(rows, key, queue, _last_owner(entry)), entry, sharers)
 
 
 def list_locks(observer: Observer, pattern: str, deadline: Deadline) -> Iterator[LockInfo]:

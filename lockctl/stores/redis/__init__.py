@@ -6,3 +6,4 @@ PATH = (
     " stores.redis.address stores.redis.errors wire.resp stores.redis.session stores.redis.lock"
 )
 RECORDS = "stores.redis.records"
+LOOK = "json_text history locks.inspect stores.redis.inspect"

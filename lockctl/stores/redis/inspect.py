@@ -62,6 +62,12 @@ def inspect(session: Session, name: str, deadline: Deadline) -> LockInfo:
     return shown("redis", session.prefix + name, name, seen)
 
 
+def look(session: Session, name: str, deadline: Deadline) -> LockInfo:
+    """The same without its last run."""
+    (seen,) = read_locks(session, [name], deadline)
+    return shown("redis", session.prefix + name, name, seen)
+
+
 def list_locks(session: Session, pattern: str, deadline: Deadline) -> Iterator[LockInfo]:
     """All locks that match, by SCAN, so that those of other programs under our prefix are found, too."""
     found = names_of(session, pattern, deadline)

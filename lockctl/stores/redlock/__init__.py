@@ -7,3 +7,7 @@ PATH = (
     " stores.redlock.rounds stores.redlock.nodes stores.redlock.tally stores.redlock.lock"
 )
 RECORDS = "stores.redis.records stores.redlock.records"
+LOOK = (
+    "json_text history locks.inspect stores.redis.inspect stores.redis.records stores.redlock.records"
+    " stores.redlock.inspect"
+)

@@ -28,6 +28,12 @@ def inspect(majority: Majority, name: str, deadline: Deadline) -> LockInfo:
     return lock
 
 
+def look(majority: Majority, name: str, deadline: Deadline) -> LockInfo:
+    """The same without its last run."""
+    (lock,) = _shown(majority, [name], deadline)
+    return lock
+
+
 def list_locks(majority: Majority, pattern: str, deadline: Deadline) -> Iterator[LockInfo]:
     """All locks that match on any node that answers."""
     found = tally.usable(

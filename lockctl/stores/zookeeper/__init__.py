@@ -8,3 +8,7 @@ PATH = (
     " stores.zookeeper.grant stores.zookeeper.claim stores.zookeeper.lock"
 )
 RECORDS = "stores.zookeeper.records"
+LOOK = (
+    "json_text history locks.inspect stores.zookeeper.share stores.zookeeper.hold stores.zookeeper.multiread"
+    " stores.zookeeper.records stores.zookeeper.inspect"
+)

@@ -28,7 +28,7 @@ LONGEST_IDENTIFIER = 128  # characters of what another tool says about itself
 def inspect(session: Session, name: str, deadline: Deadline) -> LockInfo:
     """One lock as it is now, with its last run."""
     runs = session.place.runs(name)
-    sight, (names,) = look(session, name, deadline, beside=(runs,))
+    sight, (names,) = settled(session, name, deadline, beside=(runs,))
     lock = sight.lock(name, session.place)
     started = records.in_order(names, records.STARTED)
     for node in reversed(started[-2:]):  # the second if somebody removed the newest meanwhile, or spoilt it
@@ -40,6 +40,11 @@ def inspect(session: Session, name: str, deadline: Deadline) -> LockInfo:
     return lock
 
 
+def look(session: Session, name: str, deadline: Deadline) -> LockInfo:
+    """The same without its last run."""
+    return settled(session, name, deadline)[0].lock(name, session.place)
+
+
 def list_locks(session: Session, pattern: str, deadline: Deadline) -> Iterator[LockInfo]:
     """The locks that anybody ever took and that match, as they are now, without their last runs."""
     names = matching(children(session, deadline), pattern)
@@ -48,7 +53,7 @@ def list_locks(session: Session, pattern: str, deadline: Deadline) -> Iterator[L
         some = names[start : start + AT_ONCE]
         sights, _ = see(session, some, deadline)
         for name, sight in zip(some, sights, strict=True):
-            seen = look(session, name, deadline)[0] if sight.changed else sight
+            seen = settled(session, name, deadline)[0] if sight.changed else sight
             found.append(seen.lock(name, session.place))
     return iter(found)
 
@@ -92,7 +97,7 @@ class Sight:
         return lock_info("zookeeper", "strict", name, place.key(name), holders, waiters, slots=slots)
 
 
-def look(session: Session, name: str, deadline: Deadline, **more: Any) -> tuple[Sight, list[list[str]]]:
+def settled(session: Session, name: str, deadline: Deadline, **more: Any) -> tuple[Sight, list[list[str]]]:
     """One lock as :func:`see` has it, which takes *more*; looks again if it passed from one to the next meanwhile."""
     for _ in range(LOOKS):
         (sight,), beside = see(session, [name], deadline, **more)

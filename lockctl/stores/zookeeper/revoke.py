@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockctl.errors import another_program, only_a_hold
 from lockctl.stores.zookeeper import hold
 from lockctl.stores.zookeeper.errors import or_none
-from lockctl.stores.zookeeper.inspect import holder, look
+from lockctl.stores.zookeeper.inspect import holder, settled
 from lockctl.stores.zookeeper.queue import with_revocation
 from lockctl.stores.zookeeper.tokens import Record
 
@@ -20,7 +20,7 @@ def revoke(session: Session, name: str, seen: Holder, wanted: Revocation, deadli
     """See ``Backend``. Raises as ``Session.ask``."""
     place = session.place
     while True:
-        sight, _ = look(session, name, deadline, waiters=1)
+        sight, _ = settled(session, name, deadline, waiters=1)
         last = 0 if sight.record is None else Record(*sight.record).last
         floor = max(last, seen.token or 0) + 1  # an older lockctl did not raise the counter
         if sight.kept is not None and sight.kept.identity == seen.identity and sight.record is not None:
