@@ -227,5 +227,5 @@ def _noted(data: object) -> tuple[str, float]:
 
 
 def _boot_id() -> str:
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return file.read(64).strip()
+    with open("/proc/sys/kernel/random/boot_id", "rb", buffering=0) as file:
+        return file.read(64).strip().decode()

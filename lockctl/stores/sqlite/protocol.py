@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
-import sqlite3
+
+try:
+    import _sqlite3 as sqlite3  # the package around it loads `datetime`, for types that no statement of ours has
+except ImportError:
+    import sqlite3  # type: ignore[no-redef]
 
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.locks.driver import sleep
