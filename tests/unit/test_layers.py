@@ -112,6 +112,7 @@ FILES_OF_ITS_OWN = {
     "redlock": {"nodes", "rounds", "tally"},
     "postgresql": {"driver", "schema", "scope", "pooler"},
     "mysql": {"rights"},
+    "consul": {"turn"},
     "etcd": {"turn"},
     "zookeeper": {"node", "grant", "link", "multiread"},  # a node is ZooKeeper's word for a key
     "kubernetes": {"access"},

@@ -11,6 +11,7 @@ from lockctl.stores.consul.layout import DOMAIN, HOLDS, LOCK_FLAGS, SEMAPHORE_FL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from lockctl.stores.consul.address import Settings
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from lockctl.stores.consul.protocol import Agent
     from lockctl.stores.consul.queue import Queue
     from lockctl.wire.deadline import Deadline
+
+    Attempt = tuple[Grant | None, bool]  # the grant, and whether that is the last word
 
 TRIES = 4  # times that another is faster before it is said to have the lock
 
@@ -33,6 +36,9 @@ class Claims:
         self.sessions: dict[str, str] = {}  # owner -> the session that was made for it
         # owner that was refused although a slot is free -> how long to wait at least
         self.pauses: dict[str, float] = {}
+        self.turns: dict[
+            str, Callable[[Deadline], Attempt]
+        ] = {}  # owner whose turn it is -> an attempt that is quicker
         self.queue: Queue | None = None
         self.closed_by = ""  # what kept the last attempt out if nobody holds the lock; empty: not known
 
@@ -44,6 +50,10 @@ class Claims:
         """See ``Backend.try_acquire``."""
         self.pauses.pop(claim.owner, None)
         self.closed_by = ""
+        if claim.owner in self.turns:
+            grant, settled = self.turns.pop(claim.owner)(deadline)
+            if settled:
+                return grant
         attempt = self._try_slot if claim.slots > 1 else self._try
         for _ in range(TRIES):
             grant, settled = attempt(claim, deadline)
@@ -54,7 +64,7 @@ class Claims:
         self.pauses[claim.owner] = wait.some(wait.CROWD)
         return None
 
-    def _try(self, claim: Claim, deadline: Deadline) -> tuple[Grant | None, bool]:
+    def _try(self, claim: Claim, deadline: Deadline) -> Attempt:
         """One attempt for the whole lock: the grant, and whether that is the last word."""
         key = self.key(claim.name) + SUFFIX
         session, (there, waiting), counter = self._look(claim, (key, False), deadline)
@@ -74,12 +84,25 @@ class Claims:
         if semaphore is not None and semaphore.closed(self._agent, session, deadline):
             self._delay(claim)
             return None, True
+        return self.lock(claim, session, entry, counter, deadline)
+
+    def lock(
+        self,
+        claim: Claim,
+        session: str,
+        entry: Entry | None,
+        counter: Counter,
+        deadline: Deadline,
+        place: dict[str, Any] | None = None,
+    ) -> Attempt:
+        """The same for what was seen already: take the lock if nothing has changed; *place*: see :meth:`_write`."""
+        key = self.key(claim.name) + SUFFIX
         token, at = next_token(counter.last, clock.wall()), self._agent.now()
         document = entries.describe(claim, token, session, at)
         taking = [*counter.raised(token), entries.unchanged(key, entry), lock(key, document, LOCK_FLAGS, session)]
-        return self._write(claim, taking, token, at, deadline)
+        return self._write(claim, taking, token, at, deadline, place)
 
-    def _try_slot(self, claim: Claim, deadline: Deadline) -> tuple[Grant | None, bool]:
+    def _try_slot(self, claim: Claim, deadline: Deadline) -> Attempt:
         """The same for one of several slots."""
         from lockctl.stores.consul import share
 
@@ -112,17 +135,28 @@ class Claims:
         return session if lives else None, found, counter
 
     def _write(
-        self, claim: Claim, taking: list[dict[str, Any]], token: int, at: float, deadline: Deadline
-    ) -> tuple[Grant | None, bool]:
+        self,
+        claim: Claim,
+        taking: list[dict[str, Any]],
+        token: int,
+        at: float,
+        deadline: Deadline,
+        place: dict[str, Any] | None = None,
+    ) -> Attempt:
         """Do all of *taking* if nobody keeps the lock after its job; its last operation writes the holder's key.
 
         A transaction refused, because another was faster or what was missing is there now, is not the last word.
+        *place*: the condition that the claim still has its position; then its session is renewed first.
         """
         hold, domain = self._settings.prefix + HOLDS + claim.name, self._settings.prefix + DOMAIN
         operations = [entries.unchanged(hold, None), *self._leaving_queue(claim), *taking]
         if self._domain is None:
             operations.append({"Verb": "get", "Key": domain})
-        outcome = self._agent.transact(operations, deadline)
+        if place is None:
+            outcome = self._agent.transact(operations, deadline)
+        else:
+            operations.insert(1, place)
+            outcome = self._agent.renew_and_transact(self.sessions[claim.owner], operations, deadline)
         if outcome.results is None:
             if len(operations) - 1 in outcome.refusals and self._domain is None:
                 self._name_domain(domain, deadline)

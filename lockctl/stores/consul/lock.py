@@ -147,6 +147,7 @@ class ConsulBackend(NativeBackend):
 
     def withdraw(self, claim: Claim, *, timeout: float) -> None:
         self._claims.pauses.pop(claim.owner, None)
+        self._claims.turns.pop(claim.owner, None)
         self._end(claim, [], Deadline(timeout))
 
     def _end(self, claim: Claim, keeping: list[dict[str, Any]], deadline: Deadline) -> None:
@@ -179,7 +180,7 @@ class ConsulBackend(NativeBackend):
         return self._agent.transact([held, *keeping, {"Verb": "delete", "Key": key}], deadline).results is not None
 
     def _wait(self, claim: Claim, deadline: Deadline) -> None:
-        from lockctl.stores.consul import wait
+        from lockctl.stores.consul import turn, wait
         from lockctl.stores.consul.queue import Queue
 
         if self._claims.queue is None:
@@ -187,7 +188,7 @@ class ConsulBackend(NativeBackend):
         pause = self._claims.pauses.pop(claim.owner, 0.0)
         if pause:
             wait.pause(pause, deadline)
-        wait.until_open(
+        seen = wait.until_open(
             self._agent,
             self._claims.queue,
             claim,
@@ -195,6 +196,8 @@ class ConsulBackend(NativeBackend):
             lambda until: self._claims.session(claim, until),
             deadline,
         )
+        if seen is not None:
+            self._claims.turns[claim.owner] = lambda until: turn.take(self._claims, claim, seen, until)
 
     def _do(self, operation: Callable[..., T], timeout: float, *arguments: object) -> T:
         return operation(self._agent, *arguments, Deadline(timeout))

@@ -99,6 +99,13 @@ class Agent(Connection):
         """Do all of *operations* in one step of the cluster, or none of them."""
         return self._outcome(self.ask("PUT", "/v1/txn", deadline, query, body=_body(operations)))
 
+    def renew_and_transact(self, session: str, operations: list[dict[str, Any]], deadline: Deadline) -> Outcome:
+        """Renew a session, and then do *operations* with it, in one round trip: refused if it has ended."""
+        requests = (("PUT", RENEW + session, "", b""), ("PUT", "/v1/txn", "", _body(operations)))
+        renewal, answer = self.ask_all(requests, deadline)
+        lives = self._renewed(session, renewal, deadline) is not None
+        return self._outcome(answer) if lives else Outcome(None, {})
+
     def _outcome(self, answer: Response) -> Outcome:
         content = self.an_object(answer)
         if answer.status == 200:

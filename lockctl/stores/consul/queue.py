@@ -14,6 +14,8 @@ from lockctl.stores.consul.protocol import LONGEST_WAIT, Agent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from lockctl.model import Claim
     from lockctl.wire.deadline import Deadline
 
@@ -51,6 +53,13 @@ class Queue:
         """The key of a claim that waits, or perhaps waits: the answer to its writing may be lost."""
         position = self._positions.get(claim.owner)
         return None if position is None else position.key
+
+    def place_of(self, claim: Claim) -> dict[str, Any] | None:
+        """The operation that refuses a transaction unless a claim still has its position; ``None``: it has none."""
+        position = self._positions.get(claim.owner)
+        if position is None or not position.is_queued:
+            return None
+        return {"Verb": "check-session", "Key": position.key, "Session": position.session}
 
     def keep(self, claim: Claim, deadline: Deadline) -> Position:
         """Our position, with a session that was renewed in time; the last one, if it was lost."""

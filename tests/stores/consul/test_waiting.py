@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from tests.jobs import eventually
 from tests.servers.consul import ConsulRefused
 
 if TYPE_CHECKING:
+    from lockctl.backend import Backend
+    from lockctl.model import Claim
     from tests.contract.test_consul import ConsulHarness
 
 
@@ -115,3 +118,78 @@ def test_a_position_whose_answer_was_lost_is_found_again(
     holder.release(grant, timeout=LIMIT)
     client.release(take(client, mine), timeout=LIMIT)
     assert position_keys(harness) == []
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The paths and queries of each round trip."""
+    trips: list[list[str]] = []
+    original = Agent.ask_all
+
+    def noting(self: Agent, requests: Any, *words: Any) -> Any:
+        trips.append([f"{path}?{query}" for _, path, query, _ in requests])
+        return original(self, requests, *words)
+
+    monkeypatch.setattr(Agent, "ask_all", noting)
+    return trips
+
+
+def told(harness: ConsulHarness, client: Backend, mine: Claim, asked: list[list[str]]) -> None:
+    """Have a claim wait for a lock that is given back then; it is told of that."""
+    holder = harness.client()
+    grant = take(holder, harness.claim(ttl=60.0))
+    waiting = Background(lambda: client.wait(mine, timeout=60.0, interrupt=None))
+    watching = re.compile("/nightly/[?].*index=[1-9]")  # the first look is with index 0
+    eventually(lambda: any(watching.search(each) for trip in asked for each in trip))
+    holder.release(grant, timeout=LIMIT)
+    waiting.result()
+    del asked[:]
+
+
+def test_who_is_told_that_the_lock_is_free_takes_it_in_one_round_trip(
+    harness: ConsulHarness, asked: list[list[str]]
+) -> None:
+    client, mine = harness.client(), harness.claim(ttl=60.0)
+    take(client, harness.claim("other"))  # the name of the cluster is known
+    told(harness, client, mine, asked)
+    grant = take(client, mine)
+    ((renewal, transaction),) = asked
+    assert (renewal.startswith("/v1/session/renew/"), transaction) == (True, "/v1/txn?")
+    assert position_keys(harness) == []
+    assert client.renew(grant, timeout=LIMIT).token == grant.token
+
+
+def test_who_is_told_that_the_lock_is_free_notices_a_token_that_was_given_meanwhile(
+    harness: ConsulHarness, asked: list[list[str]]
+) -> None:
+    client, mine = harness.client(), harness.claim(ttl=60.0)
+    told(harness, client, mine, asked)
+    given = int(time.time() * 1e6) + 10**9
+    harness.server.request("PUT", f"/v1/kv/{harness.prefix}.lockctl/token/nightly/last", b"%d" % given)
+    assert take(client, mine).token == given + 1
+
+
+def test_who_is_told_that_the_lock_is_free_and_has_no_session_any_more_makes_a_new_one(
+    harness: ConsulHarness, asked: list[list[str]]
+) -> None:
+    client, mine = harness.client(), harness.claim(ttl=60.0)
+    told(harness, client, mine, asked)
+    for each in json.loads(harness.server.request("GET", "/v1/session/list")):
+        if not each["Name"].endswith("(waiting)"):
+            harness.server.request("PUT", f"/v1/session/destroy/{each['ID']}")
+    client.renew(take(client, mine), timeout=LIMIT)
+
+
+def test_who_lost_its_position_after_it_was_told_does_not_overtake(
+    harness: ConsulHarness, asked: list[list[str]]
+) -> None:
+    client, other = harness.client(), harness.client()
+    mine, theirs = harness.claim(ttl=60.0), harness.claim(ttl=60.0)
+    told(harness, client, mine, asked)
+    (own,) = position_keys(harness)
+    waiting = Background(lambda: other.wait(theirs, timeout=60.0, interrupt=None))
+    eventually(lambda: len(position_keys(harness)) == 2)
+    harness.server.request("PUT", f"/v1/session/destroy/{own['Session']}")
+    waiting.result()
+    assert client.try_acquire(mine, timeout=LIMIT) is None
+    take(other, theirs)
