@@ -169,6 +169,14 @@ with tempfile.TemporaryFile() as file:
         assert write_at_once(file.fileno(), LINE) == len(LINE)
     assert os.pread(file.fileno(), 1000, 0) == LINE * 3
 """,
+        # for what goes nowhere no thread is needed
+        """
+def no_thread(*_):
+    raise AssertionError("a thread was started")
+writing._thread.start_new_thread = no_thread
+with open(os.devnull, "w") as null:
+    assert write_at_once(null.fileno(), LINE) == len(LINE)
+""",
         # a line that was cut is ended before the next one
         """
 one, other = socket.socketpair()
@@ -195,7 +203,7 @@ assert set(lines[-3].removeprefix("lockctl: ")) == {"x"}
     ],
     ids=[
         *("pipe", "locked pipe", "race", "race on a locked pipe", "little room", "no reader", "no descriptors"),
-        *("terminal", "locked terminal", "socket", "file", "cut"),
+        *("terminal", "locked terminal", "socket", "file", "nowhere", "cut"),
     ],
 )
 def test_nothing_waits_in_a_process_of_its_own(script: str) -> None:
