@@ -67,11 +67,13 @@ try:
     _scan: Any = make_scanner(_Options)  # type: ignore[arg-type]
     _write: Any = make_encoder(None, _refuse, encode_basestring_ascii, None, ":", ",", False, False, True)
     _write_clean: Any = make_encoder(None, _refuse, json_string, None, ":", ",", False, False, True)
+    _write_spaced: Any = make_encoder(None, _refuse, encode_basestring_ascii, None, ": ", ", ", False, False, True)
 except (ImportError, AttributeError, TypeError):
     from json import JSONDecoder, JSONEncoder
 
     _scan = JSONDecoder(parse_constant=_no_constant).raw_decode
     _write = _write_clean = JSONEncoder(separators=(",", ":"), default=_refuse).iterencode
+    _write_spaced = JSONEncoder(default=_refuse).iterencode
 
 
 def render(content: object) -> str:
@@ -79,3 +81,19 @@ def render(content: object) -> str:
     text = "".join(_write(content, 0))
     # a lone surrogate is no text: who reads it may refuse the whole document
     return "".join(_write_clean(content, 0)) if "\\ud" in text else text
+
+
+def on_one_line(content: object) -> str:
+    """As ``json.dumps`` writes it, with blanks; a lone surrogate is escaped, so that nothing is lost."""
+    return "".join(_write_spaced(content, 0))
+
+
+def on_many_lines(content: object, margin: str = "\n") -> str:
+    """As ``json.dumps`` writes it with an indent of two; *margin* is a new line and what stands before it."""
+    inner = margin + "  "
+    if isinstance(content, dict) and content:
+        pairs = [f"{inner}{on_one_line(key)}: {on_many_lines(each, inner)}" for key, each in content.items()]
+        return "{" + ",".join(pairs) + margin + "}"
+    if isinstance(content, list) and content:
+        return "[" + ",".join([inner + on_many_lines(each, inner) for each in content]) + margin + "]"
+    return on_one_line(content)

@@ -38,6 +38,8 @@ class Talk:
     def configure(self, *, as_json: bool, verbose: bool, quiet: bool) -> None:
         """Go on in this manner."""
         self.as_json = as_json
+        if as_json:
+            from lockctl import json_text  # noqa: F401 - before the job starts: an upgrade may replace it later
         most = "trace" if as_json else "debug"
         self._least = LEVELS.index("error" if quiet else most if verbose else "warning")
 
@@ -122,8 +124,7 @@ class Talk:
         clean = printable(text)
         if not self.as_json:
             return f"lockctl: {self.lock}: {clean}" if self.lock else f"lockctl: {clean}"
-        import json
-
+        from lockctl import json_text
         from lockctl.clock import utc, wall
 
         document = {
@@ -136,7 +137,7 @@ class Talk:
             "holder": holder,
             "seconds": None if seconds is None else round(seconds, 3),
         }
-        return json.dumps(document)
+        return json_text.on_one_line(document)
 
 
 class _Stderr:

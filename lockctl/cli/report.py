@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from lockctl import config, names
+from lockctl import config, json_text, names
 from lockctl.cli import exit_status
 from lockctl.cli.files import can_put, put
 from lockctl.cli.output import holder_document
@@ -30,8 +30,6 @@ def check_place(path: str) -> None:
 
 def write_report(path: str, outcome: Outcome, talk: Talk) -> None:
     """Write it. A failure is said; the status stays the job's."""
-    import json
-
     document = {
         "name": outcome.name or None,
         "backend": outcome.backend or None,
@@ -48,7 +46,7 @@ def write_report(path: str, outcome: Outcome, talk: Talk) -> None:
         "labels": dict(outcome.labels),
         "holder": holder_document(outcome.seen.holders[0]) if outcome.seen and outcome.seen.holders else None,
     }
-    text = json.dumps(document, indent=2) + "\n"
+    text = json_text.on_many_lines(document) + "\n"
     try:
         put(path, text.encode("utf-8", "surrogateescape"))
     except OSError as failure:

@@ -222,6 +222,15 @@ def test_a_refused_run_makes_no_more_system_calls_than_one_that_runs(
     assert least(lambda: count_calls(refused), most) <= most
 
 
+@pytest.mark.parametrize("lock", ["held", "free"])
+def test_a_run_that_tells_programs_how_it_went_loads_no_large_library(lockctl: Lockctl, lock: str) -> None:
+    lockctl.start_holding("held")
+    places = ("--report", str(lockctl.directory / ".report"), "--metrics-dir", str(lockctl.directory))
+    modules = loaded_by_a_run(lockctl, "-l", lock, "-E", "0", "--log-format", "json", "-v", *places)
+    assert "lockctl.cli.report" in modules
+    assert LIBRARIES.isdisjoint(modules)
+
+
 def test_who_is_refused_without_a_word_does_not_look_who_has_the_lock(lockctl: Lockctl) -> None:
     lockctl.start_holding("a")
     looks = [

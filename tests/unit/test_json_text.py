@@ -29,6 +29,18 @@ def test_what_json_writes_is_read_as_json_reads_it(document: object) -> None:
     assert json_text.parse(json.dumps(document).encode()) == document
 
 
+@given(DOCUMENTS)
+def test_people_and_programs_are_shown_a_document_as_json_shows_it(document: object) -> None:
+    assert json_text.on_one_line(document) == json.dumps(document)
+    assert json_text.on_many_lines(document) == json.dumps(document, indent=2)
+
+
+def test_a_name_that_is_not_text_is_shown_as_json_shows_it() -> None:
+    document = {"command": ["a\udcff"]}
+    assert json_text.on_one_line(document) == json.dumps(document)
+    assert json_text.on_many_lines(document) == json.dumps(document, indent=2)
+
+
 @given(st.text())
 def test_a_quoted_text_is_read_back_by_json(text: str) -> None:
     assert json.loads(json_string(text)) == text

@@ -45,8 +45,10 @@ GUARD = """
 import importlib, sys
 from lockctl import loading
 from lockctl.supervise import rehearsal, starting
+from lockctl.cli.messages import Talk
 for word in (*loading.START.split(), *loading.GUARD.split(), "cli.log"):
     importlib.import_module(f"lockctl.{word}")
+Talk(as_json=True)  # as the guard is told if its messages are for programs
 rehearsal.of_guard(starting.Starting)
 print(*sys.modules)
 """
