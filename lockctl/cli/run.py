@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 # without one of these in its words a command has no secret in its usual place
 HINTS = (
     *("pass", "pwd", "secret", "token", "key", "cred", "sig", "auth", "bearer", "://"),
-    *("mysql", "mariadb", "redis-cli", "curl", "gh", "glpat-", "xox", "eyj"),
+    *("mysql", "mariadb", "redis-cli", "curl", "glpat-", "xox", "eyj"),
+    *("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
 )
 QUIET = ("exited", "signaled")  # outcomes of which nothing is said
 

@@ -231,6 +231,12 @@ def test_a_run_that_tells_programs_how_it_went_loads_no_large_library(lockctl: L
     assert LIBRARIES.isdisjoint(modules)
 
 
+@pytest.mark.parametrize("words", [("./nightly.sh",), ("curl", "-fsS", "https://example.org/monkey?design=1")])
+def test_a_command_without_secrets_is_shown_without_regular_expressions(lockctl: Lockctl, words: Sequence[str]) -> None:
+    run = loaded(lockctl, lockctl.command, "run", "--", "true", *words)
+    assert LIBRARIES.isdisjoint(run - loaded(lockctl, sys.executable, "-c", "pass"))
+
+
 def test_who_is_refused_without_a_word_does_not_look_who_has_the_lock(lockctl: Lockctl) -> None:
     lockctl.start_holding("a")
     looks = [

@@ -6,8 +6,12 @@ import signal
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from lockctl.cli import redact
 from lockctl.cli.redact import LONGEST, hide
+from lockctl.cli.run import HINTS
 
 
 @pytest.mark.parametrize(
@@ -36,6 +40,7 @@ from lockctl.cli.redact import LONGEST, hide
         ("sshpass", "-v", "-p", "hunter2", "ssh", "host"),
         ("sshpass", "-p", "hunter2", "ssh", "host"),
         ("git", "clone", "https://ghp_hunter2hunter2hunter2@github.com/a/b"),
+        ("deploy", "github_pat_hunter2hunter2hunter2"),
     ],
 )
 def test_a_secret_in_its_usual_place_is_hidden_and_the_rest_stays(words: tuple[str, ...]) -> None:
@@ -63,6 +68,86 @@ def test_a_secret_in_its_usual_place_is_hidden_and_the_rest_stays(words: tuple[s
 )
 def test_what_is_no_secret_stays(words: tuple[str, ...]) -> None:
     assert hide(words) == words
+
+
+PIECES = (
+    *(
+        "pass",
+        "passwd",
+        "PASSWORD",
+        "passphrase",
+        "pwd",
+        "secret",
+        "token",
+        "api_key",
+        "Access-Key",
+        "credentials",
+        "sig",
+    ),
+    *(
+        "Signature",
+        "key",
+        "authorization",
+        "Digest",
+        "bearer",
+        "https",
+        "://",
+        "@",
+        ":",
+        "=",
+        " ",
+        "-",
+        "--",
+        "_",
+        ".",
+        "/",
+    ),
+    *(
+        '"',
+        "'",
+        "\\",
+        ";",
+        "\n",
+        "mysqldump",
+        "mariadb-dump",
+        "sshpass",
+        "redis-cli",
+        "curl",
+        "-p",
+        "-a",
+        "-u",
+        "-fsSLU",
+    ),
+    *(
+        "--proxy-user",
+        "-vp",
+        "a",
+        "er2",
+        "4711",
+        "ghp_",
+        "ghr_",
+        "github_pat_",
+        "glpat-",
+        "xoxb-",
+        "eyJ",
+        "x" * 20,
+        "\u00e9",
+    ),
+)
+ANY_WORDS = st.lists(st.lists(st.sampled_from(PIECES), max_size=8).map("".join), min_size=1, max_size=6).map(tuple)
+
+
+@settings(max_examples=1000)
+@given(ANY_WORDS)
+def test_no_regular_expression_that_can_match_is_left_out(words: tuple[str, ...]) -> None:
+    shown = hide(words)
+    with pytest.MonkeyPatch.context() as patch:
+        for rules in ("IN_A_WORD", "OF_A_TOOL"):
+            patch.setattr(redact, rules, [(lambda _: True, rule) for _, rule in getattr(redact, rules)])
+        patch.setattr(redact, "_names_a_secret", lambda _: True)
+        assert hide(words) == shown
+    if shown != words:
+        assert any(hint in " ".join(words).lower() for hint in HINTS)
 
 
 def test_a_pattern_hides_what_it_matches_or_its_groups() -> None:
