@@ -155,7 +155,7 @@ def hook(event, arguments):
         os.read(answered, 1)
 sys.addaudithook(hook)
 """
-EACH = 12  # steps: every one would take too long, and 12 are about a millisecond
+EACH = 8  # steps: every one would take too long, and these are less than a millisecond
 
 
 @pytest.fixture
