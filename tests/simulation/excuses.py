@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lockctl.lease.schedule import HELD_UP, RENEWALS_PER_TTL
 from tests.simulation.http import HttpServer
-from tests.simulation.plan import GUARD, JOINED, KEEPER, KEPT, LOST, NEAR, NODES, OLD, OLDER
+from tests.simulation.plan import GUARD, JOINED, KEEPER, KEPT, LOST, NEAR, NODES, OLD, OLDER, PARKED
 from tests.simulation.sqlite import Database
 from tests.simulation.world import INFINITE
 
@@ -119,8 +119,10 @@ def hurt(history: History, record: RunRecord) -> tuple[int, float] | None:
     for fault in history.plan.faults:
         kind, value = fault.kind, fault.value
         has_it = history.capabilities.kernel_held and record.granted and record.granted[0].known < fault.at
-        if kind == "pause" and has_it and not beside and _asleep(history, record, fault):
-            continue  # the kernel has the lock meanwhile
+        parked = fault.more == PARKED and fault.at < record.ordered  # then another one is forked
+        # the kernel has the lock meanwhile
+        if kind == "pause" and (parked or (has_it and not beside and _asleep(history, record, fault))):
+            continue
         if kind in ("stop", "pause", "signal", "halt"):
             # who is stopped while it changes what is written there keeps out those beside it
             if fault.whom != record.number and not (beside and kind != "signal"):

@@ -47,6 +47,7 @@ from tests.simulation.plan import (
     NEAR,
     OLD,
     OLDER,
+    PARKED,
     SENTINELS,
 )
 from tests.simulation.postgresql_program import Program
@@ -344,12 +345,12 @@ class History:
         """A process of a run is stopped, or ended."""
         record = self.records[fault.whom]
         helper = record.helper
-        process = {GUARD: record.guard, HELPER: helper}.get(fault.more, record.keeper)
+        process = {GUARD: record.guard, HELPER: helper, PARKED: record.parked}.get(fault.more, record.keeper)
         if fault.more == HELPER:
             record.stopped_waiting.clear()  # it frees nothing in time for a keeper that is stopped
         elif process is record.keeper and helper is not None and not helper.stopped:
             record.stopped_waiting.add(self.world.now)
-        if process is not None:
+        if process is not None and not (fault.more == PARKED and record.ordered < INFINITE):
             process.meet(fault)
 
     def _apply(self, fault: Fault) -> None:

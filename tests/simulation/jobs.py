@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from _signal import SIGCHLD, SIGCONT, SIGKILL, SIGTSTP
+from errno import ENOENT
 from typing import TYPE_CHECKING
 
 from tests.simulation.plan import ENDS_A_WAIT
 from tests.simulation.processes import Process
-from tests.simulation.system import Pipe
+from tests.simulation.system import Answers
 from tests.simulation.world import INFINITE, Here
 
 if TYPE_CHECKING:
@@ -24,31 +25,28 @@ class Job(Process):
         super().__init__(parent.system, f"job {record.number}", parent.clock, parent)
         self._record = record
         self._is_command = is_command
-        self.dies_with_parent = is_command
-        self.failed = Pipe()
+        self.failed = Answers()
+        self.lateness = 0.0  # of its first step, as a part of what it may be
         self._lives: list[float] | None = None
-        self._before: list[int] = []  # signals that came between the order and the first step
-        self._told = False
         self._is_stray = False
         self._forks = record.plan.forks  # while it is killed
         self._ends_at = 0.0  # by itself
         self._held_back: list[int] = []  # signals that wait until it is continued
 
     def execute_soon(self, variables: tuple[bytes, ...]) -> None:
-        """It has the order to start."""
+        """It becomes the command. Raises ``OSError`` where there is none."""
         world = Here.world
-        self._told = True
+        when = world.now + SLOWEST_EXEC * self.lateness
+        if not self._record.plan.executable:
+            world.block(when)
+            raise FileNotFoundError(ENOENT, "no such command")
         self._record.told = variables
-        world.at(world.now + SLOWEST_EXEC * world.chance(), self.execute)
+        world.at(when, self.execute)
 
     def execute(self) -> None:
         """The first step."""
         world, record = Here.world, self._record
         if self.dead:
-            return
-        if not record.plan.executable:
-            self.failed.write(b".")
-            self.end(127 << 8)
             return
         self._lives = [world.now, INFINITE]
         self.dying = record.plan.dying
@@ -62,8 +60,9 @@ class Job(Process):
                 other = Job(record, self, is_command=False)
                 other.inherit()
                 other.execute()
-        for signum in self._before:
-            self.take(signum)
+        for waiting in self.signals:  # until it has a mask of its own
+            for signum, _, _ in waiting.read():
+                self.take(signum)
 
     def _end_by_itself(self) -> None:
         if not self.stopped and Here.world.now >= self._ends_at:
@@ -102,8 +101,8 @@ class Job(Process):
 
     def take(self, signum: int, code: int = 0, sender: int = 0) -> None:
         """See ``Process``."""
-        if self._lives is None and self._told and signum != SIGKILL:
-            self._before.append(signum)
+        if self._lives is None and signum != SIGKILL:
+            super().take(signum, code, sender)
             return
         if self._lives is not None and not self.dead:
             self._record.signalled.append((Here.world.now, signum))

@@ -2,8 +2,8 @@
 
 Real is everything else: taking, renewing, giving back, the loops of keeper and guard, their channel, the locks.
 Replaced in the namespaces of lockctl's modules are ``os``, ``select``, ``time``, ``_thread``, ``_socket``,
-``lockctl.kernel``, ``lockctl.supervise.tree`` and the fork of the command (``Child``), and of ``lockctl.clock`` the
-readings and the pause. In place of psycopg2 and PyMySQL are the drivers in ``postgresql`` and ``mysql``.
+``lockctl.kernel``, ``lockctl.supervise.tree``, the fork of the command and what it executes, and of ``lockctl.clock``
+the readings and the pause. In place of psycopg2 and PyMySQL are the drivers in ``postgresql`` and ``mysql``.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from greenlet import GreenletExit
+
 import lockctl.cli.messages  # noqa: F401 - loaded before the clocks stand still
 from lockctl import clock, kernel, loading, mounts, stores
 from lockctl.lease import acquire, admission, attempts, conclude, period, renew, together  # noqa: F401
@@ -38,7 +40,7 @@ from lockctl.stores.mysql import session as mysql_session
 from lockctl.stores.postgresql import session
 from lockctl.stores.sqlite import cell as sqlite_cell
 from lockctl.stores.sqlite import wait as sqlite_wait
-from lockctl.supervise import fork, guard, keeper, preload, rehearsal, signals, starting, tree  # noqa: F401
+from lockctl.supervise import channel, child, fork, guard, keeper, preload, rehearsal, signals, starting, tree  # noqa: F401
 from lockctl.wire import answer, deadline, stream
 from tests.simulation import files, flock, logins, mysql, postgresql, sqlite, values
 from tests.simulation.files import nothing
@@ -177,6 +179,7 @@ OS = _virtual(
     os,
     getpid=lambda: me().pid,
     getppid=lambda: getattr(me().parent, "pid", 1),
+    sched_getaffinity=lambda _: {0},
     sched_setscheduler=nothing,
     sched_yield=nothing,
     setpgid=nothing,
@@ -301,59 +304,66 @@ KERNEL = _virtual(
 )
 
 
-class Child:
-    """Stands for ``supervise.child.Child``: a process of a job that waits for the order to start."""
+class Child(child.Child):
+    """Stands for the fork in ``supervise.child.Child``: what its process does until it executes the command is real."""
 
     make: Callable[[Process], Any]  # the process for a guard: whoever knows the jobs sets it
 
     def __init__(
         self, words: object, environment: object, signals: object, *, own_group: bool, contained: bool = False
     ):
-        Here.world.step()
-        self.process = Child.make(me())
-        self.pid = self.process.pid
-        self._failed: Pipe = self.process.failed
-        self.failed = self._failed.number
+        world, parent = Here.world, me()
+        world.step()
+        self._link, other = channel.pair()
+        process = Child.make(parent)
+        parent.owned.append(world.descriptors[self._link.fileno])
+        process.owned.append(world.descriptors[other.fileno])
+        self.pid, self.failed = process.pid, process.failed.number
+        blocked = Signals(process)  # they were before the fork
 
-    def waits(self) -> bool:
-        """See the real one."""
-        return not self.process.dead
+        def wait() -> None:
+            variables = dict[str, str]()
+            number, refused = child._become_command(parent.pid, other, ("job",), variables, blocked)
+            if number:
+                process.failed.write(b"%d %s" % (number, refused.encode()))
+            process.end(127 << 8)
 
-    def go(self, variables: tuple[bytes, ...], descriptors: tuple[int, ...]) -> bool:
-        """See the real one."""
-        Here.world.step()
-        if self.process.dead:
-            return False
-        for descriptor in descriptors:
-            self.process.receive(Here.world.descriptors[descriptor])
-        self.process.execute_soon(variables)
-        return True
+        world.start(process, wait, prompt=True)
+        self._process = process
 
-    def error(self) -> tuple[int, str] | None:
+    def go(self, variables: tuple[bytes, ...], lock_descriptors: tuple[int, ...]) -> bool:
         """See the real one."""
-        if self._failed.content:
-            return errno.ENOENT, ""
-        return (0, "") if self._failed.over else None
+        is_told = super().go(variables, lock_descriptors)
+        if is_told:
+            self._process.lateness = Here.world.chance()
+        return is_told
 
-    def drop(self) -> None:
-        """See the real one."""
-        _send(self.pid, 9)
-        try:
-            _waitpid(self.pid, 0)
-        except ChildProcessError:
-            raise OSError(errno.ECHILD, "no child") from None
 
-    def close(self) -> None:
-        """See the real one."""
+def _execute(_: object, variables: dict[str, str]) -> None:
+    """Stands for that of ``supervise.child``."""
+    job: Any = me()
+    job.execute_soon(tuple([os.fsencode(f"{name}={content}") for name, content in variables.items()]))
+    raise GreenletExit
+
+
+def _keep(descriptor: int, _: object) -> None:
+    """The command inherits it."""
+    me().receive(Here.world.descriptors[descriptor])
 
 
 class Signals(signals.Signals):
     """Nothing is blocked: signals come from the world."""
 
-    def __init__(self) -> None:
+    def __init__(self, process: Process | None = None) -> None:
+        """Those of a *process*, or of this one."""
+        queue = Signalled(ALL_SIGNALS - {int(SIGCHLD)})
+        (process or me()).signals.append(queue)
         self.original_mask, self.child_ignored = frozenset(), False
-        self.descriptor = _signal_descriptor(ALL_SIGNALS - {int(SIGCHLD)})
+        self.descriptor = queue.number
         self.ignored = frozenset()
+
+    def restore_for_command(self) -> None:
+        """See the real one."""
 
 
 def _connect(self: stream.Endpoint, until: deadline.Deadline) -> Any:
@@ -471,6 +481,9 @@ def install() -> None:
     put(driver, "GROWTH", GROWTH)
     put(deadline, "NAP", INFINITE)  # nothing is ever suspended here without its processes
     put(starting, "Child", Child)
+    put(child, "_exec", _execute)
+    put(child, "os", _virtual(OS, dup2=_keep))
+    put(rehearsal, "of_command", nothing)
     put(keeper, "gc", GC)
     put(keeper, "suspend", _suspend)
     put(fork, "monotonic", _monotonic)

@@ -12,7 +12,7 @@ INFINITE = float("inf")
 ENDS_A_PROGRAM = (15, 2, 3)  # signals, as the manual has it: TERM, INT and QUIT
 ENDS_A_WAIT = (*ENDS_A_PROGRAM, 1)  # and HUP
 LOCK = "nightly"
-KEEPER, GUARD, HELPER = 0, 1, 2  # a helper waits for a file
+KEEPER, GUARD, HELPER, PARKED = 0, 1, 2, 3  # a helper waits for a file, who is parked is to become the command
 REQUEST, ANSWER, BOTH = 0, 1, 2
 DISK = 1
 DENIED = 1
@@ -76,7 +76,7 @@ class Fault(NamedTuple):
     kind     whom                at                             value, more
     ======== =================== ============================== ==============================================
     stop     number of a run     step of its keeper or guard    seconds (infinite: killed), KEEPER or GUARD
-    pause    number of a run     time                           the same
+    pause    number of a run     time                           the same; PARKED: killed, unless it is the command by then
     sleep    number of a host    time                           seconds, -
     lose     number of a host    number of its message          -, REQUEST or ANSWER
     late     number of a host    number of its message          seconds, REQUEST or ANSWER

@@ -18,6 +18,7 @@ from tests.simulation.plan import (
     KEPT,
     LOCK,
     NODES,
+    PARKED,
     REQUEST,
     Fault,
     Plan,
@@ -682,6 +683,23 @@ def several_far_away(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(fastest=0.8 * slowest, slowest=slowest, runs=(holder, waiter), faults=faults)
 
 
+def killed_together(chance: random.Random, plan: Plan) -> Plan:
+    """Keeper and guard of a job are killed at once, which leaves a process behind that nobody ends; another run waits."""
+    first = RunPlan(0, 0.0, 10.0, 60.0, chance.uniform(3.0, 6.0), outlived=chance.uniform(1.0, 12.0))
+    at = chance.choice((0.05, 3.0)) * chance.random()
+    faults = [Fault("pause", 0, at + 0.001 * chance.random(), INFINITE, which) for which in (KEEPER, GUARD)]
+    return plan._replace(
+        runs=(first, first._replace(host=1, start=chance.uniform(0.3, 3.0), length=0.5)), faults=tuple(faults)
+    )
+
+
+def killed_before_it_starts(chance: random.Random, plan: Plan) -> Plan:
+    """A run that waits, of which somebody kills the process that is to become its command."""
+    first = RunPlan(0, 0.0, 10.0, 60.0, chance.uniform(0.5, 4.0))
+    killed = Fault("pause", 1, chance.uniform(0.3, first.length + 0.05), INFINITE, PARKED)
+    return plan._replace(runs=(first, first._replace(host=1, start=0.2, length=0.5)), faults=(killed,))
+
+
 OF_A_HOST = (
     *(stopped_in_turn, worse, taken_back, signalled_in_line, signalled, hard_to_kill, not_executable, no_threads),
     *(
@@ -696,6 +714,7 @@ OF_A_HOST = (
     ),
     *(stopped_at_the_end, in_other_modes, freed_as_it_is_kept, asked_too_late, sleeping_host, asleep_now_and_then),
     *(clock_ahead, fenced, left_alone, comes_as_it_is_freed, ends_as_it_is_renewed, killed_in_line),
+    *(killed_together, killed_before_it_starts),
 )
 OF_ALL = (
     *(*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line, freed_in_line),

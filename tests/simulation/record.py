@@ -117,6 +117,12 @@ class RunRecord:
         below = [] if self.keeper is None else self.keeper.children
         return next((each for each in below if each is not self.guard and not (each.dead or each.killed)), None)
 
+    @property
+    def parked(self) -> Process | None:
+        """The process that is to become the command."""
+        below = [] if self.guard is None or self.lived else self.guard.children
+        return next((each for each in below if not (each.dead or each.killed)), None)
+
     def close(self) -> None:
         """Nothing happens to it any more."""
         if self.lived:

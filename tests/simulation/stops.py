@@ -14,6 +14,7 @@ from lockctl.lease.attempts import BROKEN_OFF, LONGEST_GIVE_BACK
 from lockctl.lease.schedule import FIRST_TIMEOUT, RENEWALS_PER_TTL
 from tests.simulation import excuses
 from tests.simulation.plan import ENDS_A_WAIT, GUARD
+from tests.simulation.processes import SLOWEST_KILL
 from tests.simulation.world import INFINITE
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def violations(history: History) -> list[str]:
         *_lost(history),
         *_woken(history),
         *_outlived(history),
+        *_bereaved(history),
         *_too_mild(history),
         *_asked(history),
         *_frightened(history),
@@ -179,6 +181,17 @@ def _outlived(history: History) -> Iterator[str]:
         kept = min(record.kept.values())
         if record.span[1] > kept + max(record.plan.ttl, shortest) * (1 + CLOCKS) + KILLED:
             yield f"outlived: the lease of {record.name} is of {kept:.3f}, and its job lives until {record.span[1]:.3f}"
+
+
+def _bereaved(history: History) -> Iterator[str]:
+    """Commands that lived on when their guard was dead, whoever else was: the kernel ends them with it."""
+    for record in history.records:
+        if not record.lived or record.guard is None:
+            continue
+        (begin, end), ended = record.lived[0], [since for since, until in record.guard.unable if until == INFINITE]
+        dead = min(ended, default=INFINITE)
+        if end > max(begin, dead) + SLOWEST_KILL + TOGETHER + record.plan.dying:
+            yield f"bereaved: the guard of {record.name} is dead at {dead:.3f}, and its command lives until {end:.3f}"
 
 
 def _too_mild(history: History) -> Iterator[str]:

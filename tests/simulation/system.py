@@ -112,6 +112,29 @@ class Pipe(Descriptor):
         self.changed()
 
 
+class Answers(Descriptor):
+    """A pipe whose bytes are read, and count."""
+
+    content = b""
+
+    def read(self, size: int) -> bytes:
+        """As ``os.read`` of one that does not block."""
+        if not (self.content or self.over):
+            raise BlockingIOError
+        taken, self.content = self.content[:size], self.content[size:]
+        return taken
+
+    def write(self, data: bytes) -> None:
+        """As ``os.write``."""
+        self.content += data
+        self.changed()
+
+    def finish(self) -> None:
+        """The writing end is closed."""
+        self.over = True
+        self.changed()
+
+
 class End(Descriptor):
     """One end of a pair of sockets that keep frames whole."""
 

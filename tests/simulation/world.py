@@ -64,11 +64,12 @@ class Clock:
 class Thread:
     """One thread of a program."""
 
-    __slots__ = ("alarm", "blocked", "body", "green", "number", "process", "until")
+    __slots__ = ("alarm", "blocked", "body", "green", "number", "process", "prompt", "until")
 
-    def __init__(self, process: Any, body: Callable[[], None]) -> None:
+    def __init__(self, process: Any, body: Callable[[], None], *, prompt: bool = False) -> None:
         self.process = process
         self.body = body
+        self.prompt = prompt  # it gets a processor at once
         self.green: greenlet | None = None  # from its first step to its last one
         self.number = 0  # of the present wait: an event for an earlier one does nothing
         self.blocked = False
@@ -139,9 +140,9 @@ class World:
         if self.telling:
             self.story.append((self.now, who, text))
 
-    def start(self, process: Any, body: Callable[[], None]) -> Thread:
-        """Start a thread of a program."""
-        thread = Thread(process, body)
+    def start(self, process: Any, body: Callable[[], None], *, prompt: bool = False) -> Thread:
+        """Start a thread of a program; see ``Thread``."""
+        thread = Thread(process, body, prompt=prompt)
         self.threads.append(thread)
         self.wake(thread, force=True)
         return thread
@@ -228,7 +229,7 @@ class World:
         if thread.blocked or force:
             thread.blocked = False
             self._count = count = self._count + 1
-            when = self.now + self.chance() * LONGEST_SWITCH
+            when = self.now if thread.prompt else self.now + self.chance() * LONGEST_SWITCH
             heappush(self._queue, (when, count, self._resume, (thread, thread.number)))
 
     def resume_all(self, pending: list[tuple[Thread, int]]) -> None:
