@@ -9,8 +9,6 @@ import os
 from signal import SIGCONT
 from typing import TYPE_CHECKING, NamedTuple
 
-from lockctl.lease.acquire import ACQUIRE_TIMEOUT
-from lockctl.lease.attempts import LONGEST_PAUSE
 from lockctl.lease.schedule import FIRST_TIMEOUT
 from tests.simulation import (
     between_runs,
@@ -19,6 +17,7 @@ from tests.simulation import (
     forgetting,
     marks,
     mysql_waits,
+    outages,
     reports,
     rubbish,
     stops,
@@ -28,7 +27,7 @@ from tests.simulation.kubernetes import KubernetesServer
 from tests.simulation.network import SLOW
 from tests.simulation.objects import ObjectServer
 from tests.simulation.others import Other
-from tests.simulation.plan import DENIED, DISK, GUARD, KEEPER, KEPT, LOCK, NEAR, OLDER
+from tests.simulation.plan import DISK, GUARD, KEEPER, KEPT, LOCK, NEAR, OLDER
 from tests.simulation.rare import LATEST, LONG
 from tests.simulation.waits import CLOSED, HANDED_OVER, LOOKED_AT, NOTICED
 from tests.simulation.world import INFINITE
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
 
 ANSWERED = 1.0  # seconds after which a run has had an answer
 SET_BACK = 30.0  # seconds that a clock may be, and a lease seems to last for as long, which those who come wait for
-REFUSED = 0.8 * ACQUIRE_TIMEOUT  # seconds for which a server may refuse without harm to a run that came to wait
-RECOVERED = 2 * LONGEST_PAUSE + 0.5  # seconds until who waits asks again, and has waited for long enough
 OF_OPERATORS = ("revoke", "look", "twice", "wrong", "signal")  # faults beside which servers do what operators ask for
 HARMLESS = {"table", "slow", "late", "twice", "busy", "revoke", "look", "wrong", "signal"}  # to a connection
 MILD = 0.8  # part of what a request may take at first that a fault may take without harm to a healthy job
@@ -77,7 +74,6 @@ def violations(history: History) -> list[str]:
         *_late_starts(history),
         *_unhealthy(history),
         *_impatient(history),
-        *_refused(history),
         *_disagreed(history),
         *_misnamed(history),
         *_lost_too_soon(history),
@@ -98,6 +94,7 @@ def violations(history: History) -> list[str]:
         *_overwritten(history),
         *_unheard(history),
         *waits.violations(history),
+        *outages.violations(history),
         *mysql_waits.violations(history),
         *marks.violations(history),
         *endings.violations(history),
@@ -298,31 +295,6 @@ def _kept_over(history: History) -> Iterator[str]:
         yield f"locked out: nobody is granted the lock before {first:.3f}, and it is kept until {max(kept):.3f}"
 
 
-def _refused(history: History) -> Iterator[str]:
-    """Runs that came to nothing because a server had too much to do, for a shorter time than they ask again."""
-    faults = history.plan.faults
-    if not faults or history.plan.slowest > 0.05:
-        return
-    if any(each.kind not in ("busy", "expired", "failover") for each in faults):
-        return
-    if _longest_outage(faults) > REFUSED:
-        return
-    span = max(each.at + each.value for each in faults) - min(each.at for each in faults)
-    denied = [
-        each.at
-        for each in faults
-        if (each.kind, each.more) == ("busy", DENIED) or (each.kind == "expired" and each.value)
-    ]
-    for record in history.records:
-        if denied and (min(denied) < record.plan.start + ANSWERED or record.refused_at_first):
-            continue  # whoever was never answered does not ask again, as a person must do something
-        if record.plan.once_per is not None and span > _promised(history, record).signal - LONGEST_PAUSE:
-            continue  # who asks for the last success asks for as long as its lease allows
-        is_unavailable = record.outcome is not None and record.outcome.kind == "unavailable"
-        if (record.failure or is_unavailable) and record.plan.wait >= ACQUIRE_TIMEOUT:
-            yield f"refused: {record.name} fails: {record.failure or record.outcome}"
-
-
 def _disagreed(history: History) -> Iterator[str]:
     """Runs that are refused for another number of slots than others say, and none of those can have the lock."""
     if excuses.forgot(history) or any(each.kind in ("jump", "other") for each in history.plan.faults):
@@ -339,16 +311,6 @@ def _is_apart(history: History, one: RunRecord, other: RunRecord) -> bool:
     """Whether a run has come when another one was over, or had nothing any more when that came."""
     until = max([waits.freed(history, one, each) for each in one.granted], default=one.ended)
     return one.plan.start > other.ended or until < other.plan.start
-
-
-def _longest_outage(faults: tuple[Fault, ...]) -> float:
-    """Seconds; one that begins again before anybody can have seen that it was over has lasted."""
-    longest, begin, end = 0.0, -INFINITE, -INFINITE
-    for fault in sorted(faults, key=lambda each: each.at):
-        begin = begin if fault.at <= end + RECOVERED else fault.at
-        end = max(end, fault.at + fault.value)
-        longest = max(longest, end - begin)
-    return longest
 
 
 def _lost_too_soon(history: History) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
@@ -26,8 +25,6 @@ LOOKED_AT = 1.0  # seconds between two looks at a hold by who sleeps until it is
 STEPPED_OVER = 4.0  # seconds until somebody who waits for a file goes before others who are stopped
 NOTICED = 2.0  # seconds more than it must take until a job has ended
 SILENT = 8.0  # seconds after the lease of another program in which it is found out that its record stands still
-BRIEF = 3.0  # seconds of an outage that is over long before a run gives up
-FAR_APART = 2 * ACQUIRE_TIMEOUT  # seconds between two of which each counts anew; a wait may notice the first one late
 ROUNDS = 4.0  # seconds of the two rounds of an attempt with Redlock, at most
 ASKED_FIRST = 2.5  # seconds until another member is asked than one that answers nothing
 NETWORK = 0.3  # seconds of a message: over a slower network a run may not come to its locks in time
@@ -49,7 +46,6 @@ def violations(history: History) -> list[str]:
         *_taken_again(history),
         *_restless(history),
         *_kept_for_nobody(history),
-        *_given_up(history),
     ]
 
 
@@ -64,25 +60,6 @@ def _kept_for_nobody(history: History) -> Iterator[str]:
         ended = record.outcome is not None and record.outcome.kind == "held" and record.span is None
         for owner in sorted(record.left) if ended else ():
             yield f"left: {record.name} has waited until {record.ended:.3f}, and what {owner[:6]} has is there"
-
-
-def _given_up(history: History) -> Iterator[str]:
-    """Runs that waited, and came to nothing for short outages, between which there was time for all of a wait.
-
-    They were told of each: a request that is lost is waited for until the time for an attempt is over.
-    """
-    faults = sorted(history.plan.faults, key=lambda each: each.at)
-    brief = all(each.is_outage and each.kind != "cut" and each.value <= BRIEF for each in faults)
-    told = all(server.tells for server in history.servers if server.went_down)
-    if not (faults and brief and told) or history.plan.slowest > NEAR:
-        return
-    if any(later.at - each.at - each.value < FAR_APART for each, later in pairwise(faults)):
-        return
-    for record in history.records:
-        failed = record.failure or (record.outcome is not None and record.outcome.kind == "unavailable")
-        came_before = record.plan.start + LOOKED_AT < faults[0].at
-        if failed and came_before and not record.granted and record.plan.wait > ACQUIRE_TIMEOUT:
-            yield f"given up: {record.name} waits until {record.ended:.3f}, and fails: {record.failure or record.outcome}"
 
 
 def _is_quiet(history: History, *others: str, holds: bool = False) -> bool:
