@@ -85,6 +85,7 @@ def violations(history: History) -> list[str]:
         *forgetting.violations(history),
         *_revoked(history),
         *_unfreed(history),
+        *_freed_of_another(history),
         *_unrevoked(history),
         *_overtime(history),
         *_untold(history),
@@ -448,6 +449,18 @@ def _unfreed(history: History) -> Iterator[str]:
     for asked in history.revoked:
         if asked.now and asked.done and asked.stays and not excuses.forgot(history, until=asked.answered):
             yield f"revoked: the lock is said to be free at {asked.answered:.3f}, and its holder has it"
+
+
+def _freed_of_another(history: History) -> Iterator[str]:
+    """Locks that an operator took from another program than the one that it had seen."""
+    spans = [each.span for each in history.programs if isinstance(each, Other) and each.span is not None]
+    for asked in history.revoked:
+        if asked.owner is not None or not (asked.now and asked.done):
+            continue
+        seen = any(begin <= asked.seen <= end for begin, end in spans)
+        has_it = [begin for begin, end in spans if begin <= asked.asked and asked.answered <= end]
+        if seen and has_it and min(has_it) > asked.seen:
+            yield f"revoked: another program has had the lock since {min(has_it):.3f}, and who had it before was seen"
 
 
 def _unrevoked(history: History) -> Iterator[str]:

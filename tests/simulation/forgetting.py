@@ -75,10 +75,9 @@ def _lost(history: History) -> Iterator[str]:
     faults = history.plan.faults
     if any(each.kind != "forget" for each in faults) or any(each.done for each in history.forgets):
         return
-    if len(history.forgets) < len(faults) or not history.left_of_forgotten:
-        return  # what failed may have been done
-    if any(excuses.was_untold(history, each.asked, each.answered) for each in history.forgets):
-        return  # and what was asked twice has been done by the first request
+    untold = any(excuses.was_untold(history, each.asked, each.answered) for each in history.forgets)
+    if len(history.forgets) < len(faults) or untold or not history.left_of_forgotten:
+        return  # what failed may have been done, and so may what was asked for again
     remembered = {each.token for each in history.left_of_forgotten[0]}
     for record in history.records:
         grant = record.last_grants.get(LOCK)

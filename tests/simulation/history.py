@@ -95,6 +95,7 @@ class Revoked(NamedTuple):
     answered: float = INFINITE
     floor: int = 0  # the smallest token that may come after that, as is said
     stays: bool = False  # whether the server had something of its owner then
+    seen: float = 0.0  # when this one was
 
 
 class History:
@@ -520,10 +521,11 @@ class History:
             if not holders:
                 return
             self.world.tell("operator", f"sees the holder with token {holders[0].token}")
+            seen = self.world.now
             modules.TIME.sleep(fault.value)
             asked, now = self.world.now, bool(fault.more)
             number = len(self.revoked)
-            self.revoked.append(Revoked(holders[0].owner, holders[0].token, asked, now))
+            self.revoked.append(Revoked(holders[0].owner, holders[0].token, asked, now, seen=seen))
             answer = backend.revoke(
                 LOCK, holders[0], Revocation(now=now, by="ops", reason="why not"), timeout=ASK_TIMEOUT
             )

@@ -400,7 +400,8 @@ def taken_as_it_is_forgotten(chance: random.Random, plan: Plan) -> Plan:
     slowest = chance.choice((0.02, 0.1))
     first = RunPlan(0, 0.0, 10.0, 60.0, 0.1)
     at = 2.0 + 20 * slowest
-    second = first._replace(host=1, start=at + 10 * slowest * chance.random(), length=5.0)
+    messages = chance.choice((10, 30))  # in that time some stores have seen whether the server heeds conditions
+    second = first._replace(host=1, start=at + messages * slowest * chance.random(), length=5.0)
     forget = Fault("forget", 0, at, chance.choice((0.0, 0.2)))
     runs = (first, second, second._replace(host=0, start=second.start + 1.0, length=1.0))
     return plan._replace(fastest=slowest / 4, slowest=slowest, runs=runs, faults=(forget,))
@@ -685,11 +686,31 @@ def several_far_away(chance: random.Random, plan: Plan) -> Plan:
 
 def killed_together(chance: random.Random, plan: Plan) -> Plan:
     """Keeper and guard of a job are killed at once, which leaves a process behind that nobody ends; another run waits."""
-    first = RunPlan(0, 0.0, 10.0, 60.0, chance.uniform(3.0, 6.0), outlived=chance.uniform(1.0, 12.0))
+    ttl = chance.choice((10.0, 30.0))
+    first = RunPlan(0, 0.0, ttl, 90.0, chance.uniform(3.0, 6.0), outlived=chance.uniform(1.0, 12.0))
     at = chance.choice((0.05, 3.0)) * chance.random()
     faults = [Fault("pause", 0, at + 0.001 * chance.random(), INFINITE, which) for which in (KEEPER, GUARD)]
     return plan._replace(
         runs=(first, first._replace(host=1, start=chance.uniform(0.3, 3.0), length=0.5)), faults=tuple(faults)
+    )
+
+
+def waits_with_one(chance: random.Random, plan: Plan) -> Plan:
+    """Who has one lock and waits for another one for longer than a lease, and who wants the first one meanwhile."""
+    ttl = chance.choice((6.0, 10.0))
+    first = RunPlan(0, 0.0, ttl, 60.0, ttl * chance.uniform(1.1, 2.0), locks=("weekly",))
+    waiting = first._replace(host=1, start=0.3, length=0.5, locks=chance.choice(((LOCK, "weekly"), ("weekly", LOCK))))
+    return plan._replace(runs=(first, waiting, first._replace(start=0.6, length=0.5, locks=(LOCK,))))
+
+
+def refused_now_and_then(chance: random.Random, plan: Plan) -> Plan:
+    """A server that refuses for a moment, again and again, and who answers in its place; a second run waits."""
+    ttl = chance.choice((6.0, 10.0, 20.0))
+    first = RunPlan(0, 0.0, ttl, 60.0, chance.uniform(0.5, 1.5) * ttl)
+    runs = (first, first._replace(host=1, start=chance.uniform(0.2, 2.0), length=0.5))
+    times = [chance.uniform(0.0, first.length + 1.0) for _ in range(chance.choice((2, 4, 6)))]
+    return plan._replace(
+        runs=runs, faults=tuple([Fault("busy", 0, at, chance.uniform(0.02, 0.1) * ttl) for at in times])
     )
 
 
@@ -714,7 +735,7 @@ OF_A_HOST = (
     ),
     *(stopped_at_the_end, in_other_modes, freed_as_it_is_kept, asked_too_late, sleeping_host, asleep_now_and_then),
     *(clock_ahead, fenced, left_alone, comes_as_it_is_freed, ends_as_it_is_renewed, killed_in_line),
-    *(killed_together, killed_before_it_starts),
+    *(killed_together, killed_before_it_starts, waits_with_one),
 )
 OF_ALL = (
     *(*OF_A_HOST, lost_now_and_then, long_lease, signalled_far_away, granted_late, cut_in_line, freed_in_line),
@@ -725,6 +746,7 @@ OF_ALL = (
 )
 OF_CELLS = (slow_for_long, removed_by_hand)  # where a renewal takes as many messages as the last one
 OF_STREAMS = (
+    refused_now_and_then,
     refused_in_line_now_and_then,
     refused_then_silent,
     refused_then_silent,

@@ -704,6 +704,15 @@ def _another_program(chance: random.Random, plan: Plan) -> Plan:
     return plan._replace(rates=(0.99905, 1.0, 1.00085), runs=tuple(runs), faults=tuple(faults))
 
 
+def _others_in_turn(chance: random.Random, plan: Plan) -> Plan:
+    """Two programs that are not lockctl have the record one after the other; an operator frees what it saw before."""
+    others = (Fault("other", 0, 0.3, chance.uniform(1.0, 4.0)), Fault("other", 0, 0.5, 30.0))
+    revoke = Fault("revoke", 1, chance.uniform(0.6, 3.0), chance.choice((0.1, 4.0, 8.0)) * chance.uniform(0.5, 1.5), 1)
+    before = RunPlan(0, 0.0, 10.0, 60.0, 0.1)
+    runs = [before, before._replace(host=1, start=chance.uniform(1.0, 12.0), length=3.0)]
+    return plan._replace(runs=tuple(runs[chance.randrange(2) :]), faults=(*others, revoke))
+
+
 def _beside_others(chance: random.Random, plan: Plan) -> Plan:
     """Programs that are not lockctl and wait in the server's own queue for the same lock."""
     runs = _one_after_another(chance)
@@ -1140,7 +1149,14 @@ ANY_SCOPE = (
     *(rare.long_in_line, rare.asked_as_it_is_cut, _beside_others, *IN_TURN, _restarted),
     *(_wait_ends, _table_locked),
 )
-OF_OTHERS = (_busy, _busy, _expired, _expired, *(_another_program,) * 6)  # all else is said of other cells, too
+OF_OTHERS = (
+    _busy,
+    _busy,
+    _expired,
+    _expired,
+    _others_in_turn,
+    *(_another_program,) * 6,
+)  # all else is said of other cells
 OF_OBJECTS = (
     _busy,
     _busy,
@@ -1155,7 +1171,18 @@ OF_STORES = {
     "etcd": (_deposed, _deposed, _busy, _busy, _expired, _wait_ends, _cut_in_turn, *IN_TURN),
     "etcd-cluster": (_deposed, _deposed, _far, _far, _one_at_a_time, _wait_ends, _member_away),
     "nats": (_deposed, _deposed, _deposed_at_the_end, _busy, _busy, _expired, _expired),
-    "redis": (_far_behind, _failover, _failover, _busy, _busy, _busy, _busy, *(_another_program,) * 3, *IN_TURN),
+    "redis": (
+        _far_behind,
+        _others_in_turn,
+        _failover,
+        _failover,
+        _busy,
+        _busy,
+        _busy,
+        _busy,
+        *(_another_program,) * 3,
+        *IN_TURN,
+    ),
     "redlock": (_few_answer, _few_answer, _few_shown, _renamed, _taken_away, _unanswered, afterwards.few_keep_it),
     "consul": (_removed, _removed, _busy, _busy, *IN_TURN),
     "zookeeper": (_freed_in_turn,),

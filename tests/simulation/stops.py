@@ -28,6 +28,7 @@ STARTED = 0.05  # seconds from the order to start until the command lives
 KILLED = 0.6  # seconds from the answer that a lease is lost until nothing lives, also where the guard is stuck
 TOGETHER = 0.001  # seconds between two signals of one stop
 CLOCKS = 0.01  # part of a time by which clocks may differ, and more
+SETTLES = 0.15  # seconds in which what outlives a command ends by itself, and is not to be stopped
 WAIT_ENDS = 1.0  # seconds from a signal to the end of a run that waits, beside its requests
 FAILS = 1.5  # seconds more than a store is asked that fails
 SHORTEST = {"consul": 10.0, "etcd": 2.0, "etcd-cluster": 2.0}  # seconds of a lease that their servers grant
@@ -45,6 +46,7 @@ def violations(history: History) -> list[str]:
         *_outlived(history),
         *_bereaved(history),
         *_too_mild(history),
+        *_hurried(history),
         *_asked(history),
         *_frightened(history),
         *_started(history),
@@ -192,6 +194,18 @@ def _bereaved(history: History) -> Iterator[str]:
         dead = min(ended, default=INFINITE)
         if end > max(begin, dead) + SLOWEST_KILL + TOGETHER + record.plan.dying:
             yield f"bereaved: the guard of {record.name} is dead at {dead:.3f}, and its command lives until {end:.3f}"
+
+
+def _hurried(history: History) -> Iterator[str]:
+    """Jobs of which something was stopped that would have ended by itself a moment after the command."""
+    if any(each.kind not in ("twice", "wrong", "busy") for each in history.plan.faults):
+        return
+    for record in history.records:
+        plan, outcome = record.plan, record.outcome
+        settles = 0.0 < plan.outlived < SETTLES and outcome is not None and outcome.kind == "exited"
+        stopped = [at for at, _ in record.signalled if at >= record.command_ended]
+        if settles and stopped and not plan.leaves_rest:
+            yield f"hurried: {record.name} is told to end at {stopped[0]:.3f}, its command at {record.command_ended:.3f}"
 
 
 def _too_mild(history: History) -> Iterator[str]:

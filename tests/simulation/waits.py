@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lockctl.lease.acquire import ACQUIRE_TIMEOUT
 from lockctl.lease.attempts import LONGEST_PAUSE
+from lockctl.locks.cell import CellBackend
 from tests.simulation import excuses
 from tests.simulation.others import Other
 from tests.simulation.plan import HELPER, NEAR
@@ -28,6 +29,8 @@ SILENT = 8.0  # seconds after the lease of another program in which it is found 
 ROUNDS = 4.0  # seconds of the two rounds of an attempt with Redlock, at most
 ASKED_FIRST = 2.5  # seconds until another member is asked than one that answers nothing
 NETWORK = 0.3  # seconds of a message: over a slower network a run may not come to its locks in time
+CLOCKS = 1.01  # by how much faster one clock is than another
+CLOCK_ERROR = 4.0  # seconds for which a lease may seem to last longer by clocks of whole ones, or of several servers
 FIRST_LOOKS = 2.0  # seconds of a wait in which who comes may look often
 LOOKS, FEW = 2.8, 12  # statements per second of who is told of an end, and so many as it is handed over
 
@@ -43,6 +46,8 @@ def violations(history: History) -> list[str]:
         *_overtaken(history),
         *_overtaken_after(history),
         *_own_remains(history),
+        *_inherited(history),
+        *_lost_in_line(history),
         *_taken_again(history),
         *_restless(history),
         *_kept_for_nobody(history),
@@ -126,6 +131,42 @@ def _overtaken_after(history: History) -> Iterator[str]:
             came_later = later.plan.start > max(again, first.plan.start + NOTICED)
             if came_later and later.granted[0].known < first.granted[0].known:
                 yield f"overtaken: {first.name} came before {later.name}, and long after the outage it has the lock after it"
+
+
+def _inherited(history: History) -> Iterator[str]:
+    """Time in which somebody waited although the lease was over of the only one before it, which was killed."""
+    faults, runs, slowest = history.plan.faults, history.plan.runs, history.plan.slowest
+    capabilities = history.capabilities
+    if capabilities.kernel_held or capabilities.connection_held or slowest > NEAR or len(runs) != 2:
+        return
+    if not faults or any(each.kind != "pause" or each.value < INFINITE for each in faults):
+        return
+    if any((each.mode, each.min_hold, len(each.locks)) != ("exclusive", 0.0, 1) for each in runs):
+        return
+    for first, second in (history.records, history.records[::-1]):
+        dead = max([each.at for each in faults if each.whom == first.number], default=None)
+        if dead is None or any(each.whom == second.number for each in faults) or not first.granted:
+            continue
+        if first.given_back or (second.granted and second.granted[0].known < first.granted[0].known):
+            continue
+        until = second.granted[0].known if second.granted else second.ended
+        store, ttl, looks = history.store, first.plan.ttl, history.store.looks
+        lasts = store.freed(ttl)
+        if issubclass(store.backend, CellBackend):  # there it knows when the lease ends, and need not look before
+            lasts, looks = ttl * CLOCKS + (0.0 if history.plan.store == "exact" else CLOCK_ERROR), 0.0
+        since = max(second.plan.start, dead + lasts)  # a renewal may have been on its way
+        if until - since > looks + store.messages * slowest + HANDED_OVER:
+            yield f"unused: {second.name} waits until {until:.3f}, and {first.name}, which had the lock, is dead at {dead:.3f}"
+
+
+def _lost_in_line(history: History) -> Iterator[str]:
+    """Locks that were granted anew to who waits for another one, and should have kept them."""
+    if not (history.plan.has_several and _is_quiet(history)) or history.plan.slowest > NEAR:
+        return
+    for record in history.records:
+        names = [each.name for each in record.granted]
+        for name in sorted({each for each in names if names.count(each) > 1}):
+            yield f"lost: {record.name} is granted {name} {names.count(name)} times, and nothing was wrong"
 
 
 def _taken_again(history: History) -> Iterator[str]:
