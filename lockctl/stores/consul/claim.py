@@ -36,9 +36,8 @@ class Claims:
         self.sessions: dict[str, str] = {}  # owner -> the session that was made for it
         # owner that was refused although a slot is free -> how long to wait at least
         self.pauses: dict[str, float] = {}
-        self.turns: dict[
-            str, Callable[[Deadline], Attempt]
-        ] = {}  # owner whose turn it is -> an attempt that is quicker
+        # owner whose turn it is -> an attempt that takes one round trip
+        self.turns: dict[str, Callable[[Deadline], Attempt]] = {}
         self.queue: Queue | None = None
         self.closed_by = ""  # what kept the last attempt out if nobody holds the lock; empty: not known
 
