@@ -71,7 +71,7 @@ def test_tests_that_were_not_collected_or_not_run_to_the_end_are_red(
 
 
 DISTRIBUTED = """
-import os, pathlib, time
+import os, pathlib, pytest, time
 from tests.distribution import ByServers
 
 HERE = pathlib.Path(__file__).parent
@@ -109,7 +109,8 @@ def pytest_collection():
     if WORKER == "gw3":
         wait_for("gw4")
 
-def pytest_runtestloop():
+@pytest.hookimpl(trylast=True)  # xdist tells it in this hook
+def pytest_collection_finish():
     if WORKER == "gw4":
         (HERE / "gw4").touch()
 """
@@ -125,3 +126,4 @@ def test_two_workers_that_end_at_once_are_replaced(tmp_path: Path) -> None:
     assert sorted(ran.failures()) == ["test_end.py::test_ends_0", "test_end.py::test_ends_1"]
     assert sum(test["passed"] for test in ran.tests.values()) == 21
     assert not ran.is_broken()
+    assert (tmp_path / "gw4").exists()
