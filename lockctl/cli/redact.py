@@ -24,7 +24,7 @@ LONGEST = 1 << 16  # characters: nobody needs more to know what runs, and what i
 LIMIT = 1.0  # seconds of the processor for the patterns of a user: one can take longer than the universe is old
 BLANK = "\ue000"  # in place of a blank in a word, while words are looked at together
 BETWEEN = "\x1f"  # words: a blank to a regular expression
-ENDS = (  # of the names of secrets: ``WORDS`` ends so
+ENDS = (  # of the names of secrets
     *("passwd", "password", "passphrase", "pass", "pwd", "secret", "token"),
     *("credential", "credentials", "sig", "signature"),
     *[f"{kind}{mark}key" for kind in ("api", "access", "private") for mark in ("", "_", "-")],
@@ -32,10 +32,7 @@ ENDS = (  # of the names of secrets: ``WORDS`` ends so
 FORMS = ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox")  # beginnings of tokens
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
-WORDS = (
-    r"(?:passw(?:or)?d|passphrase|pass|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?"
-    r"|sig(?:nature)?)"
-)
+WORDS = "(?:" + "|".join(ENDS) + ")"
 NAME = rf"(?<![\w.-])[\w.-]*?{WORDS}(?![\w.-])"
 VALUE = r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|[^\s"'&;|,)}]+)"""
 ARGUMENT = r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|[^\s"'-][^\s;|&]*)"""
