@@ -27,6 +27,7 @@ from tests.simulation.kubernetes import KubernetesServer
 from tests.simulation.network import SLOW
 from tests.simulation.objects import ObjectServer
 from tests.simulation.others import Other
+from tests.simulation.outages import ANSWERED
 from tests.simulation.plan import DISK, GUARD, KEEPER, KEPT, LOCK, NEAR, OLDER
 from tests.simulation.rare import LATEST, LONG
 from tests.simulation.waits import CLOSED, HANDED_OVER, LOOKED_AT, NOTICED
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from tests.simulation.plan import Fault
     from tests.simulation.record import RunRecord
 
-ANSWERED = 1.0  # seconds after which a run has had an answer
 SET_BACK = 30.0  # seconds that a clock may be, and a lease seems to last for as long, which those who come wait for
 OF_OPERATORS = ("revoke", "look", "twice", "wrong", "signal")  # faults beside which servers do what operators ask for
 HARMLESS = {"table", "slow", "late", "twice", "busy", "revoke", "look", "wrong", "signal"}  # to a connection
