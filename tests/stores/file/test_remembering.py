@@ -73,9 +73,11 @@ def test_a_hold_begins_for_those_who_wait_already_and_they_are_shown_meanwhile(h
     client, other, looker = harness.client(), harness.client(), harness.client()
     grant = take(client, harness.claim(ttl=30.0))
     claim = harness.claim(ttl=30.0)
-    start_waiting(other, claim, looker)
+    before = start_waiting(other, claim, looker)
     client.release(grant, timeout=LIMIT, hold=60.0)
-    eventually(lambda: looker.inspect("nightly", timeout=LIMIT).holders[0].ended_at)
+    before.result(LIMIT)
+    assert refused(other, claim)
+    assert holder_of(looker).ended_at
     waiting = start_waiting(other, claim, looker)
     assert waiting.running
     assert revoke(looker, holder_of(looker), now=True) is not None
