@@ -34,7 +34,7 @@ SLOW_TTL = 10.0
 SLOW = 1.0  # seconds until an answer comes: as long as no answer was waited for once
 SHARED = [name for name in SERVED if name != "zookeeper"]  # grant that long a lease
 SEVERAL = ("redis", "etcd")  # where that test takes eight locks at once
-QUICK = ("syncLimit=4", "maxSessionTimeout=40000")  # a leader that is silent for 2 s is given up
+QUICK = ("syncLimit=4",)  # a leader that is silent for 2 s is given up
 SERVERS: dict[str, tuple[type, dict[str, Any]]] = {
     "redis": (Redis, {"fsync": True}),
     "etcd": (Etcd, {}),
@@ -221,7 +221,7 @@ def test_a_server_that_answers_late_but_well_within_the_lease(
 ) -> None:
     """All backends side by side, as the jobs only wait."""
     servers = {name: request.getfixturevalue(PLACES[name].servers) for name in SHARED}
-    servers["zookeeper"] = start_server(ZooKeeper, extra=("maxSessionTimeout=40000",))
+    servers["zookeeper"] = start_server(ZooKeeper)
     networks = {name: Network(server) for name, server in servers.items()}
     jobs = {}
     try:

@@ -52,7 +52,7 @@ CASES = {
     "etcd-three": Case("etcd", "etcd_three", EtcdCluster),
     "consul": Case("consul", "consul_server", Consul),
     # the shared server grants sessions of 10 s, and a lease is half of one
-    "zookeeper": Case("zookeeper", "", lambda directory: ZooKeeper(directory, extra=("maxSessionTimeout=40000",))),
+    "zookeeper": Case("zookeeper", "", ZooKeeper),
     "postgresql": Case("postgresql", "postgres_server", Postgres),
 }
 

@@ -30,6 +30,7 @@ kazoo.retry.random = random.SystemRandom()
 JAVA_OPTIONS = ("-Xmx128m", "-Xss512k", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 ARCHIVE = programs.UNPACKED.with_name("zookeeper.jsa")  # the classes that a server loads, ready to be mapped
 SETTINGS = ("zookeeper.preAllocSize=1024", "org.slf4j.simpleLogger.defaultLogLevel=warn")  # KiB of a log file: 64 MiB
+LONGEST_SESSION = 80_000  # milliseconds; 20 ticks by default: a busy machine would outlast leases of half of that
 NEEDED = ("zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "snappy-java", "metrics-core", "commons-cli")
 NETTY = ("netty-buffer", "netty-codec", "netty-common", "netty-handler", "netty-resolver", "netty-transport")
 NETTY_NATIVE = ("netty-transport-native-epoll", "netty-transport-native-unix-common")
@@ -60,7 +61,7 @@ class ZooKeeper(Server):
     ) -> None:
         """See the options.
 
-        *tick* in milliseconds: sessions last from 2 to 20 of them. With *tls* it listens on ``tls_port``, too,
+        *tick* in milliseconds: sessions last two of them at least, and ``LONGEST_SESSION`` at most. With *tls* it listens on ``tls_port``, too,
         and asks nobody for a certificate but with ``ssl.clientAuth=need`` in *extra*, which are lines of zoo.cfg.
         """
         super().__init__(directory)
@@ -78,7 +79,7 @@ class ZooKeeper(Server):
         (data / "myid").write_text(f"{self.member}\n")
         lines = [f"tickTime={self.tick}", "initLimit=40", "syncLimit=10", f"dataDir={data}"]
         lines += [f"clientPort={self.port}", f"clientPortAddress={self.host}", "maxClientCnxns=0"]
-        lines += ["admin.enableServer=false", "4lw.commands.whitelist=*"]
+        lines += [f"maxSessionTimeout={LONGEST_SESSION}", "admin.enableServer=false", "4lw.commands.whitelist=*"]
         if self.tls is not None:
             lines += [f"secureClientPort={self.tls_port}", f"secureClientPortAddress={self.host}"]
             lines += ["serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory", "ssl.clientAuth=none"]

@@ -31,7 +31,7 @@ STARTS: dict[str, Callable[[Path], Any]] = {
     "redlock": RedisServers,
     "etcd": Etcd,
     "consul": lambda path: Consul(path, extra={**TELEMETRY, "limits": {"http_max_conns_per_client": 2 * MOST}}),
-    "zookeeper": lambda path: ZooKeeper(path, tick=2000),  # as usual: sessions of up to 40 s
+    "zookeeper": lambda path: ZooKeeper(path, tick=2000),  # as usual
     "postgresql": lambda path: Postgres(path, extra=[f"max_connections = {MOST}"]),
     "mysql": lambda path: MariaDb(path, extra=[f"max-connections={MOST}"]),
     "nats": Nats,

@@ -94,25 +94,25 @@ def test_a_dead_leader_and_then_a_paused_server_do_not_end_a_lease(
 ) -> None:
     ensemble = start_server(ZooKeeperEnsemble)
     client = opened(f"zookeeper://{ensemble.hosts}/ensemble")
-    grant = take(client, claim(ttl=5.0))
+    grant = take(client, claim())
 
     def renewed() -> bool:
         try:
-            return client.renew(grant, timeout=0.5).token == grant.token
+            return client.renew(grant, timeout=1.0).token == grant.token
         except BackendUnavailable:
             return False
 
     leader = ensemble.leader()
     leader.kill()
     try:
-        eventually(renewed, limit=8.0)
+        eventually(renewed, limit=grant.ttl)
     finally:
         leader.start()
     paused = ensemble.followers()[0]
     paused.pause()
     try:
         for _ in range(10):
-            eventually(renewed, limit=4.0)
+            eventually(renewed, limit=grant.ttl)
             time.sleep(0.1)
     finally:
         paused.resume()
@@ -208,7 +208,7 @@ def test_a_waiter_whose_session_the_servers_refuse_does_not_stand_behind_the_nod
     start_server: Callable[..., ZooKeeper], opened: Callable[[str], ZooKeeperBackend]
 ) -> None:
     """Their data were put back to a time when it did wait already."""
-    server = start_server(ZooKeeper, extra=("maxSessionTimeout=40000",))
+    server = start_server(ZooKeeper)
     client, mine = opened(f"zookeeper://{server.address}/t"), claim(ttl=30.0)
 
     with administrator(server) as admin:
