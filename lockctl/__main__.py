@@ -1,7 +1,5 @@
 """The way in: ``lockctl``, and ``python -m lockctl``, which is the same."""
 
-from __future__ import annotations
-
 import _signal
 import gc
 import os
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 
-def main() -> NoReturn:
+def main() -> "NoReturn":
     """Run the command line of this process and end it. Nothing is torn down: all that was written is flushed."""
     if sys.warnoptions:  # such as PYTHONWARNINGS=error, which is meant for programs that are being developed
         import warnings

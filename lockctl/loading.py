@@ -8,10 +8,10 @@ list that is not complete costs time and nothing else: what is not in it is impo
 The code of all modules of a list lies in one file beside the compiled files of Python, named after the last of them.
 It is believed as those are (PEP 3147; PEP 552): while the interpreter, the directory, and time and size of each source
 are what they were when it was written. Else the modules come from their own compiled files, and at its end the run
-writes the file anew, without docstrings, if it may write there: the first one after an installation does.
+writes the file anew, as ``slim`` makes it, if it may write there: the first one after an installation does.
 """
 
-from __future__ import annotations
+# without `from __future__`, which would be one more module to load, as in `__main__`
 
 import os
 import sys
@@ -50,7 +50,7 @@ WATCH = "events supervise.liveness supervise.ending supervise.keeper history lea
 # of the keeper, when it was refused
 REFUSED = "cli.exit_status cli.output cli.outcome_messages"
 
-_missing: list[str] | None = None  # lists whose file was not valid; None: this process leaves all to Python
+_missing: "list[str] | None" = None  # lists whose file was not valid; None: this process leaves all to Python
 
 
 def begin() -> None:
@@ -89,7 +89,7 @@ def keep() -> None:
         return
     for names in (*_missing, GUARD):
         try:
-            entries = list(map(_without_docstrings, names.split()))
+            entries = list(map(_slim, names.split()))
             source = entries[-1][1]
             data = MAGIC_NUMBER + dumps((names, DIRECTORY, entries))
             loader = SourceFileLoader(PACKAGE, source)
@@ -102,7 +102,7 @@ def _file(names: str) -> str:
     return f"{DIRECTORY}/__pycache__/run-{names.rpartition(' ')[2]}{ENDING}"
 
 
-def _kept(names: str) -> list[Entry] | None:
+def _kept(names: str) -> "list[Entry] | None":
     """What the file of a list has; ``None``: it is not there, or not valid."""
     data = _read(_file(names))
     if not data.startswith(MAGIC_NUMBER):
@@ -132,7 +132,7 @@ def _read(file: str) -> bytes:
         return b""
 
 
-def _source(name: str) -> tuple[str, os.stat_result]:
+def _source(name: str) -> "tuple[str, os.stat_result]":
     """Where the source of a module is, and what is seen there. Raises ``OSError``."""
     path = f"{DIRECTORY}/{name.replace('.', '/')}"
     try:
@@ -141,7 +141,7 @@ def _source(name: str) -> tuple[str, os.stat_result]:
         return path + PACKAGE_SOURCE, os.stat(path + PACKAGE_SOURCE)
 
 
-def _compiled(name: str) -> Entry:
+def _compiled(name: str) -> "Entry":
     """One module, from its own compiled file if that is valid. Raises ``OSError``, ``SyntaxError``."""
     source, found = _source(name)
     folder, _, file = source.rpartition("/")
@@ -151,7 +151,7 @@ def _compiled(name: str) -> Entry:
         try:
             code = loads(memoryview(data)[HEADER_SIZE:])  # noqa: S302 - Python's own cache
         except EOFError:  # a full disk cut it short, which Python did not see when it wrote it
-            return _without_docstrings(name)
+            return _slim(name)
         _fix_co_filename(code, source)  # it may have been compiled elsewhere, and a report shows lines of the source
     else:
         fullname = f"{PACKAGE}.{name}"
@@ -159,15 +159,16 @@ def _compiled(name: str) -> Entry:
     return name, source, found.st_mtime_ns, found.st_size, code
 
 
-def _without_docstrings(name: str) -> Entry:
+def _slim(name: str) -> "Entry":
     """One module, compiled anew. Raises ``OSError``, ``SyntaxError``, ``ValueError``."""
+    from . import slim  # once after an installation
+
     source, found = _source(name)
-    text = SourceFileLoader(PACKAGE, source).get_data(source)
-    code = compile(text, source, "exec", dont_inherit=True, optimize=2)
+    code = slim.compiled(SourceFileLoader(PACKAGE, source).get_data(source), source)
     return name, source, found.st_mtime_ns, found.st_size, code
 
 
-def _execute(fullname: str, source: str, code: CodeType) -> None:
+def _execute(fullname: str, source: str, code: "CodeType") -> None:
     """Make the module as an import would."""
     spec = ModuleSpec(fullname, SourceFileLoader(fullname, source), origin=source)
     spec.has_location = True

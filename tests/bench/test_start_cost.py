@@ -41,7 +41,7 @@ IMPORTED = "lockctl lockctl lockctl.__main__ lockctl.loading lockctl.stores.file
 LISTED = " ".join((loading.START, loading.GUARD, loading.TAKE, file.PATH, loading.WATCH, file.RECORDS))
 REHEARSED = "supervise.rehearsal supervise.contain supervise.namespaces"  # what a guard that waits loads, too
 # keeper and guard are two processes: what both load after the fork is counted twice
-OTHERS = "__future__ _ctypes _socket fcntl select select"
+OTHERS = "_ctypes _socket fcntl select select"
 RECORDED = collections.Counter([*(f"lockctl.{name}" for name in LISTED.split()), *IMPORTED.split(), *OTHERS.split()])
 LIBRARIES = {"contextlib", "dataclasses", "enum", "json", "re", "signal", "typing"}  # each costs as much as ten of ours
 # writes down each module that a process runs, or has from a library

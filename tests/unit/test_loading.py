@@ -43,7 +43,7 @@ for name in names:
     spec = module.__spec__
     facts[name] = [module.__file__, module.__package__, getattr(module, "__path__", None), spec.cached, spec.origin]
     facts[name] += [spec.parent, spec.has_location, spec.submodule_search_locations, type(spec.loader).__name__]
-    facts[name] += [sorted(set(vars(module)) - {"__cached__"})]
+    facts[name] += [sorted(set(vars(module)) - {"__cached__", "annotations"})]  # what `from __future__` leaves behind
 if sys.argv[1] == "first":
     loading.keep()
 print(json.dumps(facts))
@@ -55,7 +55,8 @@ def sample(tmp_path: Path) -> Path:
     """A package with the loader and some modules, compiled, whose module says ``first``."""
     package = tmp_path / "sample"
     (package / "inner").mkdir(parents=True)
-    shutil.copy(ROOT / "loading.py", package)
+    for name in ("loading.py", "slim.py"):
+        shutil.copy(ROOT / name, package)
     for name, text in (
         ("__init__.py", ""),
         ("word.py", '"""A word."""\n\nWORD = "first"\n'),
@@ -270,3 +271,23 @@ def test_without_sources_python_finds_them(sample: Path) -> None:
 def test_what_is_there_is_not_looked_for_when_the_program_is_gone(sample: Path) -> None:
     gone = f"import shutil; shutil.rmtree({str(sample)!r})\nloading.load({WORDS!r})\nprint('loaded')\n"
     assert run(LOAD + gone, folder=sample.parent) == "first inner\nloaded\n"
+
+
+def test_a_kept_module_has_what_it_does_and_nothing_that_only_people_and_type_checkers_read(sample: Path) -> None:
+    (sample / "word.py").write_text(
+        '"""A word."""\nfrom __future__ import annotations\n'
+        "TYPE_CHECKING = False\nif TYPE_CHECKING:\n    import nowhere\nelse:\n    WORD = 'else'\n"
+        "if not TYPE_CHECKING:\n    WORD += ' not'\n"
+        "class Word:\n    field: nowhere.Field\n    def method(self, *rest: x, of: y = 1, **more: z) -> nowhere.Field:\n"
+        "        'Said.'\n        def inner(a: b) -> c: return a\n        return inner\n"
+    )
+    show = (
+        "word = sys.modules['sample.word'].Word\n"
+        "found = word.method, word().method()\n"
+        "print(word.__annotations__, *[each.__annotations__ for each in found], found[0].__kwdefaults__, word.__doc__)\n"
+        "loading.keep()\n"
+    )
+    first, *later = (run(LOAD + show, folder=sample.parent).splitlines() for _ in range(3))
+    assert first[0] == "else not inner"
+    assert "'rest': 'x'" in first[1]
+    assert later == [["else not inner", "{'field': 'nowhere.Field'} {} {} {'of': 1} None"]] * 2
