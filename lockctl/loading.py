@@ -16,8 +16,8 @@ writes the file anew, as ``slim`` makes it, if it may write there: the first one
 import os
 import sys
 from _frozen_importlib import ModuleSpec
-from _frozen_importlib_external import MAGIC_NUMBER, SourceFileLoader
-from _imp import _fix_co_filename  # type: ignore[attr-defined]
+from _frozen_importlib_external import MAGIC_NUMBER, ExtensionFileLoader, SourceFileLoader
+from _imp import _fix_co_filename, create_dynamic, exec_dynamic, extension_suffixes  # type: ignore[attr-defined]
 from marshal import dumps, loads
 
 Module = type(sys)
@@ -35,7 +35,9 @@ HEADER = MAGIC_NUMBER + bytes(4)  # of a compiled file that is valid while its s
 HEADER_SIZE = 16
 WORD = 0xFFFFFFFF
 PACKAGE_SOURCE = "/__init__.py"
+LIBRARIES = "/lib-dynload"  # the end of the folder in which Python has its modules in C
 
+IN_C = "_socket _ctypes select"  # of Python, for keeper and guard
 # what keeper and guard both need, before the fork of the guard
 START = (
     "cli names errors cli.writing cli.messages cli.main value settings cli.fastpath supervise clock kernel"
@@ -62,6 +64,7 @@ def begin() -> None:
     by_source = __file__.endswith(".py") and os.path.exists(__file__)
     if by_source and not (sys.flags.optimize or sys.pycache_prefix):
         _missing = []
+        load_in_c(IN_C)
         load(START)
 
 
@@ -78,6 +81,28 @@ def load(names: str) -> None:
     for name, source, _, _, code in kept or map(_compiled, wanted):
         if name in wanted:
             _execute(f"{PACKAGE}.{name}", source, code)
+
+
+def load_in_c(names: str) -> None:
+    """Load these modules in C of Python from its folder, which is one of the last places that an import looks at.
+
+    What is not there, or cannot be loaded, is left to the import system.
+    """
+    if _missing is None:
+        return
+    for folder in [place for place in sys.path if place.endswith(LIBRARIES)]:
+        for name in names.split():
+            if name not in sys.modules and name not in sys.builtin_module_names:
+                file = f"{folder}/{name}{extension_suffixes()[0]}"
+                spec = ModuleSpec(name, ExtensionFileLoader(name, file), origin=file)
+                spec.has_location = True
+                try:
+                    module = create_dynamic(spec)
+                    exec_dynamic(module)
+                except ImportError:
+                    continue
+                module.__spec__, module.__loader__, module.__package__, module.__file__ = spec, spec.loader, "", file
+                sys.modules[name] = module
 
 
 def keep() -> None:

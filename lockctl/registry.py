@@ -97,7 +97,9 @@ def _loaded(place: str) -> Any:
     if module not in sys.modules:
         package = module.rpartition(".")[0]
         loading.load(package.removeprefix("lockctl."))
-        loading.load(getattr(__import__(package, fromlist=["PATH"]), "PATH", ""))
+        store = __import__(package, fromlist=["PATH"])
+        loading.load_in_c(getattr(store, "IN_C", ""))
+        loading.load(getattr(store, "PATH", ""))
     # __import__ instead of importlib, which is not loaded yet and slow to load
     return getattr(__import__(module, fromlist=[name]), name)
 

@@ -40,8 +40,7 @@ TRIES = 5  # half a second after its command has started, a run loads what it ma
 IMPORTED = "lockctl lockctl lockctl.__main__ lockctl.loading lockctl.stores.file"
 LISTED = " ".join((loading.START, loading.GUARD, loading.TAKE, file.PATH, loading.WATCH, file.RECORDS))
 REHEARSED = "supervise.rehearsal supervise.contain supervise.namespaces"  # what a guard that waits loads, too
-# keeper and guard are two processes: what both load after the fork is counted twice
-OTHERS = "_ctypes _socket fcntl select select"
+OTHERS = "_ctypes _socket fcntl select"
 RECORDED = collections.Counter([*(f"lockctl.{name}" for name in LISTED.split()), *IMPORTED.split(), *OTHERS.split()])
 LIBRARIES = {"contextlib", "dataclasses", "enum", "json", "re", "signal", "typing"}  # each costs as much as ten of ours
 # writes down each module that a process runs, or has from a library
@@ -57,7 +56,7 @@ sys.addaudithook(hook)
 """
 # bytes of compiled code, by the version of Python
 CODE = {(3, 10): 306_454, (3, 11): 497_359, (3, 12): 450_436, (3, 13): 460_228}
-CALLS = 497  # system calls, a few more where a process waited longer for the other one
+CALLS = 470  # system calls, a few more where a process waited longer for the other one
 
 
 def environment(lockctl: Lockctl, **more: str) -> dict[str, str]:

@@ -291,3 +291,18 @@ def test_a_kept_module_has_what_it_does_and_nothing_that_only_people_and_type_ch
     assert first[0] == "else not inner"
     assert "'rest': 'x'" in first[1]
     assert later == [["else not inner", "{'field': 'nowhere.Field'} {} {} {'of': 1} None"]] * 2
+
+
+def test_a_module_in_c_is_the_same_however_it_was_loaded(sample: Path) -> None:
+    shown = """
+import {}
+for name in {!r}:
+    module = sys.modules[name]
+    spec = module.__spec__
+    facts = [spec.name, spec.origin, spec.parent, spec.has_location, spec.cached, spec.loader.__class__.__name__]
+    print(name, *facts, module.__package__, getattr(module, "__file__", ""), sorted(vars(module)))
+"""
+    names = ["fcntl", "select", "_socket"]
+    usual = run("import sys" + shown.format(", ".join(names), names), folder=sample.parent)
+    ours = f"{BEGIN}loading.load_in_c('nowhere {' '.join(names)}')\nassert 'fcntl' in sys.modules"
+    assert run(ours + shown.format("sys", names), folder=sample.parent) == usual
