@@ -44,11 +44,14 @@ START = (
     " supervise.channel supervise.tree lease durations lease.schedule supervise.orders supervise.fork cli.start"
     " supervise.signals"
 )
-GUARD = "events supervise.child supervise.loop supervise.starting supervise.guard"
+GUARD = "events supervise.job_events supervise.child supervise.loop supervise.starting supervise.guard"
 # of the keeper, until it has the lock
 TAKE = "stores registry settings_values url config model documents lease.attempts lease.acquire runner request cli.run"
 # of the keeper, while the guard starts the command
-WATCH = "events supervise.liveness supervise.ending supervise.keeper history lease.conclude cli.exit_status"
+WATCH = (
+    "events lease.lease_events supervise.liveness supervise.ending supervise.keeper history lease.conclude"
+    " cli.exit_status"
+)
 # of the keeper, when it was refused
 REFUSED = "cli.exit_status cli.output cli.outcome_messages"
 

@@ -10,15 +10,16 @@ import _thread
 import os
 
 from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevoked
-from lockctl.events import LeaseEnded, RenewalFailed, Renewed, RevocationAsked
+from lockctl.events import Renewed
+from lockctl.lease.lease_events import LeaseEnded, RenewalFailed, RevocationAsked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lockctl.backend import Backend
-    from lockctl.events import RenewalEvent
     from lockctl.lease.acquire import Lease
+    from lockctl.lease.lease_events import RenewalEvent
     from lockctl.model import Grant
 
 JITTER = 0.1  # renewals of many holders that started in the same second drift apart

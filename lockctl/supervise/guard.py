@@ -13,14 +13,14 @@ from _signal import SIGCHLD, SIGCONT, SIGKILL
 
 from lockctl import events, kernel
 from lockctl.supervise import channel as wire
-from lockctl.supervise import tree
+from lockctl.supervise import job_events, tree
 from lockctl.supervise.signals import JOB_CONTROL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lockctl.events import Action, WatchEvent
+    from lockctl.supervise.job_events import Action, WatchEvent
     from lockctl.supervise.starting import Starting
 
 UNENDED = 7  # rounds of SIGKILL, 2.5 seconds: whoever lives then is spoken of
@@ -91,7 +91,7 @@ class Guard:
             if job.timer in ready:
                 kernel.clear_timer(job.timer)
             if self._changes in ready and SIGCONT in [signum for signum, _, _ in kernel.read_signals(self._changes)]:
-                self._feed(events.GuardContinued())
+                self._feed(job_events.GuardContinued())
             self._learn_start()
             self._take_frames()
             if not ready.isdisjoint(connections):
@@ -102,7 +102,7 @@ class Guard:
             if not self._link.open and self._link.fileno in ready:
                 poll.unregister(self._link.fileno)
             self._reap()
-            self._feed(events.Due())
+            self._feed(job_events.Due())
 
     def _learn_start(self) -> None:
         """Tell whether the command was executed, as soon as it is known: a file system may hang in between."""
@@ -139,7 +139,7 @@ class Guard:
                 self._pass(*values)
         if not (self._link.open or self._orphaned):
             self._orphaned = True
-            self._feed(events.KeeperGone())
+            self._feed(job_events.KeeperGone())
             said = "the keeper process has ended: stopping the command"
             self._note("warning", said, "stopping", token=self._job.token)
 
@@ -153,7 +153,7 @@ class Guard:
         late = (signum in JOB_CONTROL and not seen) or (signum == SIGCONT and not (seen and self._halted))
         if self._on_terminal and late:
             return  # the shell's `fg`, or Ctrl-Z, has reached the command directly, and the other one perhaps since
-        self._feed(events.PassSignal(signum))
+        self._feed(job_events.PassSignal(signum))
 
     def _reap(self) -> None:
         """Collect every child that changed; the command's changes are events."""
@@ -161,7 +161,7 @@ class Guard:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             except ChildProcessError:
-                self._feed(events.NobodyLeft())
+                self._feed(job_events.NobodyLeft())
                 return
             if self._ended is not None:  # and somebody is left
                 self._link.send(wire.ENDED, self._ended)
@@ -181,16 +181,16 @@ class Guard:
                 self._halted = True
                 self._halts += 1
                 self._link.send(wire.HALTED, os.WSTOPSIG(status), self._halts)
-                self._feed(events.CommandStopped(os.WSTOPSIG(status)))
+                self._feed(job_events.CommandStopped(os.WSTOPSIG(status)))
             elif os.WIFCONTINUED(status):
                 self._halted = False
-                self._feed(events.CommandContinued())
+                self._feed(job_events.CommandContinued())
             else:
                 self._job.pid = 0
                 if self._job.init is not None:
                     self._job.init.command_ended()
                 self._ended = status
-                self._feed(events.CommandEnded(status))
+                self._feed(job_events.CommandEnded(status))
 
     def _feed(self, event: WatchEvent) -> None:
         for action in self._decide(event):
@@ -207,17 +207,17 @@ class Guard:
         return actions
 
     def _do(self, action: Action) -> None:
-        if isinstance(action, events.SignalTree):
+        if isinstance(action, job_events.SignalTree):
             tree.signal_all(os.getpid(), (action.signum,))
             if action.signum == SIGKILL:
                 self._tell_kill()
-        elif isinstance(action, events.SignalCommand):
+        elif isinstance(action, job_events.SignalCommand):
             if self._job.pid:
                 tree.send(self._job.pid, action.signum)
-        elif isinstance(action, events.TellLeftovers):
+        elif isinstance(action, job_events.TellLeftovers):
             left = self._job.left()
             self._link.send(wire.LEFTOVERS, len(left), tree.named(left))
-        elif isinstance(action, events.Finish):
+        elif isinstance(action, job_events.Finish):
             if self._job.unlocks and self._cause is None:
                 self._unlocked = True
                 for descriptor in self._job.lock_descriptors:

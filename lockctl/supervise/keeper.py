@@ -14,6 +14,7 @@ from _signal import SIGCHLD, SIGCONT, SIGHUP, SIGKILL
 
 from lockctl import events, kernel
 from lockctl.errors import GUARD_KILLED, BackendUnavailable
+from lockctl.lease import lease_events
 from lockctl.lease.schedule import HELD_UP
 from lockctl.supervise import channel as wire
 from lockctl.supervise import tree
@@ -253,16 +254,16 @@ class Keeper:
                 pass  # no descriptor is free: the job lives on, and what is needed later is loaded then
         self._do(self._live.due(now))
 
-    def _do(self, actions: list[events.KeeperAction]) -> None:
+    def _do(self, actions: list[lease_events.KeeperAction]) -> None:
         for action in actions:
-            if isinstance(action, events.TellDeadline):
+            if isinstance(action, lease_events.TellDeadline):
                 self._guard.tell_deadline(action.deadline)
             elif isinstance(action, events.StopJob):
                 if not self._link.send(wire.STOP, action.cause, action.at_once) and self._link.failure:
                     self._take_over(action.cause, UNTOLD)
-            elif isinstance(action, events.RenewNow):
+            elif isinstance(action, lease_events.RenewNow):
                 self._renew_now()
-            elif isinstance(action, events.TakeOver):
+            elif isinstance(action, lease_events.TakeOver):
                 self._take_over(action.cause, action.detail)
             else:
                 self._note(action.level, action.text, action.event, seconds=action.seconds)

@@ -9,11 +9,12 @@ nothing within the patience is taken for stuck: the keeper ends it and the job b
 from __future__ import annotations
 
 from lockctl import events
+from lockctl.lease import lease_events
 from lockctl.lease.schedule import RENEWALS_PER_TTL, Schedule
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.events import KeeperAction, RenewalEvent
+    from lockctl.lease.lease_events import KeeperAction, RenewalEvent
 
 AWAKE_AT_LOSS = 0.2  # seconds in which the guard must answer when another may already hold the lock
 STARTED_BY = 0.005  # seconds: to begin renewing takes a processor as long as to start the command
@@ -85,28 +86,30 @@ class Liveness:
     def report(self, now: float, event: RenewalEvent) -> list[KeeperAction]:
         """What an answer to a renewal, or its absence, calls for."""
         actions: list[KeeperAction] = []
-        if isinstance(event, (events.Renewed, events.RevocationAsked)):
+        if isinstance(event, (events.Renewed, lease_events.RevocationAsked)):
             self.renewals += 1
             least = self._schedule.ttl / (2 * RENEWALS_PER_TTL)
             if self.deadline is None or event.deadline - self.deadline >= least:
                 self.deadline = event.deadline
-                actions.append(events.TellDeadline(event.deadline))
+                actions.append(lease_events.TellDeadline(event.deadline))
                 if not (self._in_doubt or self._kernel_held):
-                    actions.append(events.Note("trace", "renewed the lease", "renewed", event.deadline - now))
+                    actions.append(lease_events.Note("trace", "renewed the lease", "renewed", event.deadline - now))
             if self._in_doubt:
-                actions.append(events.Note("info", "the lease was renewed again", "renewed", event.deadline - now))
+                actions.append(
+                    lease_events.Note("info", "the lease was renewed again", "renewed", event.deadline - now)
+                )
             self._in_doubt = False
-        if isinstance(event, events.RevocationAsked) and self.ordered is None:
+        if isinstance(event, lease_events.RevocationAsked) and self.ordered is None:
             self.detail = f"by {event.by}" + (f": {event.reason}" if event.reason else "")
             actions.append(self._stop(now, events.REVOKED, at_once=False))
-            actions.append(events.Note("info", f"the lock was asked for {self.detail}", "stopping"))
-        elif isinstance(event, events.RenewalFailed):
+            actions.append(lease_events.Note("info", f"the lock was asked for {self.detail}", "stopping"))
+        elif isinstance(event, lease_events.RenewalFailed):
             self.failures += 1
             level = "trace" if self._in_doubt else "warning"
-            actions.append(events.Note(level, f"cannot renew the lease: {event.reason}", "renewal_failed"))
+            actions.append(lease_events.Note(level, f"cannot renew the lease: {event.reason}", "renewal_failed"))
             self._in_doubt = True
             self.detail = event.reason
-        elif isinstance(event, events.LeaseEnded):
+        elif isinstance(event, lease_events.LeaseEnded):
             actions += self.lose(now, event.reason)
         return actions
 
@@ -117,7 +120,7 @@ class Liveness:
     def not_started(self, now: float, reason: str) -> list[KeeperAction]:
         """There was no descriptor to renew with: it is tried again."""
         self.renew_again(now)
-        return self.report(now, events.RenewalFailed(reason))
+        return self.report(now, lease_events.RenewalFailed(reason))
 
     def lose(self, now: float, reason: str) -> list[KeeperAction]:
         """The lease certainly is not ours any more."""
@@ -126,22 +129,22 @@ class Liveness:
         self.is_lost = True
         self.detail = reason
         stop = self._stop(now, events.LOST, at_once=self._kill_on_loss)
-        return [stop, events.Note("info", f"the lease is lost: {reason}", "stopping")]
+        return [stop, lease_events.Note("info", f"the lease is lost: {reason}", "stopping")]
 
     def due(self, now: float) -> list[KeeperAction]:
         """What time alone calls for."""
         actions: list[KeeperAction] = []
         if now >= self._renew_at:
             self._renew_at = NEVER  # from here on who renews keeps its own time
-            actions.append(events.RenewNow())
+            actions.append(lease_events.RenewNow())
         if now >= self._verdict_at:
-            actions.append(events.TakeOver(events.LOST, "the guard process did not answer"))
+            actions.append(lease_events.TakeOver(events.LOST, "the guard process did not answer"))
         elif now >= self._ask_at and self.deadline is not None:
             self._ask_at = NEVER
             if now >= self._followed_up_at:
                 self._followed_up_at = NEVER
             self._verdict_at = now + self._patience
-            actions.append(events.TellDeadline(self.deadline))
+            actions.append(lease_events.TellDeadline(self.deadline))
         return actions
 
     def _stop(self, now: float, cause: str, *, at_once: bool) -> KeeperAction:

@@ -18,10 +18,11 @@ from _signal import SIGCONT, SIGKILL
 
 from lockctl import events
 from lockctl.lease.schedule import HELD_UP, Schedule
+from lockctl.supervise import job_events
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lockctl.events import Action, WatchEvent
+    from lockctl.supervise.job_events import Action, WatchEvent
     from lockctl.supervise.orders import Orders
 
 RUNNING, SETTLING, LINGERING, STOPPING, KILLING, FINISHED = range(6)
@@ -59,25 +60,25 @@ class Watch:
         actions: list[Action] = []
         if self._phase == FINISHED:
             return actions
-        if isinstance(event, events.GuardContinued) or now > self.wake_at() + HELD_UP:
+        if isinstance(event, job_events.GuardContinued) or now > self.wake_at() + HELD_UP:
             self._held_up(now)
         if isinstance(event, events.Renewed):
             self._deadline = max(self._deadline, event.deadline)
         elif isinstance(event, events.StopJob):
             actions += self._stop(event.cause, now, at_once=event.at_once)
-        elif isinstance(event, events.KeeperGone):
+        elif isinstance(event, job_events.KeeperGone):
             actions += self._stop(events.KEEPER_GONE, now, at_once=False)
-        elif isinstance(event, events.PassSignal):
+        elif isinstance(event, job_events.PassSignal):
             actions.append(self._pass(event.signum))
-        elif isinstance(event, events.CommandStopped):
+        elif isinstance(event, job_events.CommandStopped):
             self._halted = True
-        elif isinstance(event, events.CommandContinued):
+        elif isinstance(event, job_events.CommandContinued):
             self._continued(now)
-        elif isinstance(event, events.CommandEnded):
+        elif isinstance(event, job_events.CommandEnded):
             actions += self._ended(event.status, now)
-        elif isinstance(event, events.NobodyLeft) and self.status is not None:
+        elif isinstance(event, job_events.NobodyLeft) and self.status is not None:
             self._phase = FINISHED
-            return [*actions, events.Finish()]
+            return [*actions, job_events.Finish()]
         return actions + self._due(now)
 
     def wake_at(self) -> float:
@@ -112,8 +113,8 @@ class Watch:
 
     def _pass(self, signum: int) -> Action:
         if self.status is not None:
-            return events.SignalTree(signum)  # the command is gone: whoever outlived it
-        return events.SignalCommand(signum)
+            return job_events.SignalTree(signum)  # the command is gone: whoever outlived it
+        return job_events.SignalCommand(signum)
 
     def _ended(self, status: int, now: float) -> list[Action]:
         self.status = status
@@ -124,7 +125,7 @@ class Watch:
             self.cause = events.LOST  # all of us were paused: its last steps may have been under another's lock
         if self._orders.leftover == "leave":
             self._phase = FINISHED
-            return [events.Finish()]
+            return [job_events.Finish()]
         self._phase = SETTLING
         self._settle_by = now + SETTLE
         return []
@@ -138,16 +139,16 @@ class Watch:
         if self._phase in (STOPPING, KILLING):
             return []
         self._continued(now)  # by the SIGCONT that follows
-        told: list[Action] = [] if running or self._phase != SETTLING else [events.TellLeftovers()]
+        told: list[Action] = [] if running or self._phase != SETTLING else [job_events.TellLeftovers()]
         self._phase = STOPPING
         self._kill_by = now + self._schedule.grace
-        return [*told, events.SignalTree(self._orders.first_signal), events.SignalTree(SIGCONT)]
+        return [*told, job_events.SignalTree(self._orders.first_signal), job_events.SignalTree(SIGCONT)]
 
     def _kill(self, now: float) -> list[Action]:
         self._phase = KILLING
         self._again_at = now + self._pause
         self._pause = min(2 * self._pause, SLOWEST_REPEAT)
-        return [events.SignalTree(SIGKILL)]
+        return [job_events.SignalTree(SIGKILL)]
 
     def _due(self, now: float) -> list[Action]:
         if self._phase == KILLING:
@@ -165,10 +166,10 @@ class Watch:
             if self._orders.leftover == "wait":
                 self._phase = LINGERING
                 return []
-            return [events.TellLeftovers(), *self._stop_leftovers(now)]
+            return [job_events.TellLeftovers(), *self._stop_leftovers(now)]
         return []
 
     def _stop_leftovers(self, now: float) -> list[Action]:
         self._phase = STOPPING
         self._kill_by = now + self._schedule.grace
-        return [events.SignalTree(self._orders.first_signal), events.SignalTree(SIGCONT)]
+        return [job_events.SignalTree(self._orders.first_signal), job_events.SignalTree(SIGCONT)]

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from lockctl import registry
 from lockctl.clock import boottime
 from lockctl.errors import BackendUnavailable, Interrupted, LockctlError
-from lockctl.events import LeaseEnded, Renewed
+from lockctl.events import Renewed
 from lockctl.fence.mark import Mark, Stale
 from lockctl.lease.acquire import acquire
+from lockctl.lease.lease_events import LeaseEnded
 from lockctl.lease.renew import Renewer
 from lockctl.lease.schedule import plan
 from lockctl.model import Claim

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import BackendUnavailable, LeaseLost
-from lockctl.events import LeaseEnded, RenewalFailed, Renewed, RevocationAsked
+from lockctl.events import Renewed
 from lockctl.lease.acquire import Lease
+from lockctl.lease.lease_events import LeaseEnded, RenewalFailed, RevocationAsked
 from lockctl.lease.renew import Renewer
 from lockctl.lease.schedule import plan
 from lockctl.model import Claim, Revocation
@@ -23,7 +24,7 @@ from tests.jobs import without_threads
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockctl.events import RenewalEvent
+    from lockctl.lease.lease_events import RenewalEvent
     from lockctl.model import Grant, Holder
 
 SCHEDULE = replace(plan(30.0, None, MemoryBackend.capabilities), interval=0.02)

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 BEGIN = """
 import errno, os, resource, sys, time
-from lockctl import clock, events, kernel
+from lockctl import clock, kernel
+from lockctl.lease import lease_events
 from lockctl.lease.schedule import Schedule
 from lockctl.supervise import channel as wire
 from lockctl.supervise.fork import fork_guard
@@ -36,7 +37,7 @@ class Revoked:
     def __init__(self):
         self.readable, writing = os.pipe()
         os.write(writing, b".")
-        self.reports = [events.RevocationAsked("ops@host", "", clock.boottime() + 60)]
+        self.reports = [lease_events.RevocationAsked("ops@host", "", clock.boottime() + 60)]
     def renew_now(self):
         while not os.path.exists(MARK):
             time.sleep(0.001)

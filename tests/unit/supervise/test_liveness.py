@@ -9,16 +9,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from lockctl.events import (
-    LOST,
-    REVOKED,
+from lockctl.events import LOST, REVOKED, Renewed, StopJob
+from lockctl.lease.lease_events import (
     LeaseEnded,
     Note,
     RenewalFailed,
-    Renewed,
     RenewNow,
     RevocationAsked,
-    StopJob,
     TakeOver,
     TellDeadline,
 )
@@ -27,7 +24,7 @@ from lockctl.supervise.liveness import AWAKE_AT_LOSS, NEVER, Liveness
 from lockctl.value import replace
 
 if TYPE_CHECKING:
-    from lockctl.events import KeeperAction, RenewalEvent
+    from lockctl.lease.lease_events import KeeperAction, RenewalEvent
 
 # deadline 130: first signal at 123, SIGKILL at 128
 SCHEDULE = Schedule(ttl=30.0, grace=5.0, margin=2.0, interval=5.0, request_timeout=3.0, rate_error=0.0)

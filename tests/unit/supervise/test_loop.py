@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockctl.events import (
-    KEEPER_GONE,
-    LOST,
-    REVOKED,
-    TIMED_OUT,
+from lockctl.events import KEEPER_GONE, LOST, REVOKED, TIMED_OUT, Renewed, StopJob
+from lockctl.lease.schedule import Schedule
+from lockctl.supervise.job_events import (
     CommandContinued,
     CommandEnded,
     CommandStopped,
@@ -21,18 +19,15 @@ from lockctl.events import (
     KeeperGone,
     NobodyLeft,
     PassSignal,
-    Renewed,
     SignalCommand,
     SignalTree,
-    StopJob,
     TellLeftovers,
 )
-from lockctl.lease.schedule import Schedule
 from lockctl.supervise.loop import REPEAT_KILL, SETTLE, SLOWEST_REPEAT, Watch
 from lockctl.supervise.orders import Orders
 
 if TYPE_CHECKING:
-    from lockctl.events import Action, WatchEvent
+    from lockctl.supervise.job_events import Action, WatchEvent
 
 # deadline 128: first signal at 121, SIGKILL at 126
 SCHEDULE = Schedule(ttl=30.0, grace=5.0, margin=2.0, interval=5.0, request_timeout=3.0, rate_error=0.0)

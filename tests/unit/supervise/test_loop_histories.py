@@ -10,14 +10,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from lockctl import events
 from lockctl.lease.schedule import HELD_UP, Schedule
+from lockctl.supervise import job_events
 from lockctl.supervise.loop import Watch
 from lockctl.supervise.orders import Orders
 
 if TYPE_CHECKING:
-    from lockctl.events import Action, WatchEvent
+    from lockctl.supervise.job_events import Action, WatchEvent
 
 SCHEDULE = Schedule(ttl=30.0, grace=5.0, margin=2.0, interval=5.0, request_timeout=3.0, rate_error=0.0)
-KILL, TERM = events.SignalTree(9), events.SignalTree(15)
+KILL, TERM = job_events.SignalTree(9), job_events.SignalTree(15)
 SPANS = st.sampled_from([0.0, 0.01, 0.2, 1.0, 4.9, 5.0, 21.0, 60.0])
 
 
@@ -50,7 +51,7 @@ class Histories(RuleBasedStateMachine):
             contain="no",
         )
         self.watch = Watch(orders, SCHEDULE, now=self.now, deadline=self.deadline)
-        self.take(events.Due())
+        self.take(job_events.Due())
 
     def take(self, event: WatchEvent) -> None:
         over = self.watch.finished
@@ -78,7 +79,7 @@ class Histories(RuleBasedStateMachine):
             if self.watch.finished or wake > until:
                 break
             self.now = max(self.now, wake)
-            self.take(events.Due())
+            self.take(job_events.Due())
             assert self.watch.finished or self.watch.wake_at() > self.now, "it would spin"
         else:
             raise AssertionError("woken too often")
@@ -88,15 +89,15 @@ class Histories(RuleBasedStateMachine):
     def the_guard_is_held_up_until_an_operator_asks_for_the_lock(self, span: float) -> None:
         self.now += span
         self.take(events.StopJob(events.REVOKED, at_once=False))
-        self.take(events.Due())
+        self.take(job_events.Due())
 
     @rule(span=SPANS)
     def all_of_lockctl_is_stopped_and_goes_on(self, span: float) -> None:
         self.now += span
         if self.kernel_held:
             self.whole_lease_again()
-        self.take(events.GuardContinued())
-        self.take(events.Due())
+        self.take(job_events.GuardContinued())
+        self.take(job_events.Due())
 
     @rule(slow=st.sampled_from([0.0, 3.0, 40.0]))
     def the_lease_is_renewed(self, slow: float) -> None:
@@ -115,38 +116,38 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def the_keeper_dies(self) -> None:
-        self.take(events.KeeperGone())
+        self.take(job_events.KeeperGone())
 
     @rule(signum=st.sampled_from([1, 2, 10]))
     def somebody_sends_a_signal(self, signum: int) -> None:
-        self.take(events.PassSignal(signum))
+        self.take(job_events.PassSignal(signum))
 
     @precondition(lambda self: not self.ended)
     @rule()
     def the_command_stops_itself(self) -> None:
         self.parked = self.may_park
-        self.take(events.CommandStopped(20))
+        self.take(job_events.CommandStopped(20))
 
     @precondition(lambda self: not self.ended)
     @rule()
     def the_command_goes_on(self) -> None:
         self.no_longer_parked()
-        self.take(events.CommandContinued())
+        self.take(job_events.CommandContinued())
 
     @precondition(lambda self: not self.ended)
     @rule(last=st.booleans())
     def the_command_ends(self, *, last: bool) -> None:
         self.no_longer_parked()
         self.ended, self.anybody = True, not last
-        self.take(events.CommandEnded(0))
+        self.take(job_events.CommandEnded(0))
         if last:
-            self.take(events.NobodyLeft())
+            self.take(job_events.NobodyLeft())
 
     @precondition(lambda self: self.ended and self.anybody)
     @rule()
     def the_last_process_ends(self) -> None:
         self.anybody = False
-        self.take(events.NobodyLeft())
+        self.take(job_events.NobodyLeft())
 
     @invariant()
     def nobody_runs_on_unkilled_when_the_lease_can_end(self) -> None:
@@ -162,7 +163,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def the_end_is_not_said_while_somebody_is_left(self) -> None:
-        finished = [action for _, action in self.decided if action == events.Finish()]
+        finished = [action for _, action in self.decided if action == job_events.Finish()]
         assert len(finished) == int(self.watch.finished)
         if finished:
             assert self.ended
