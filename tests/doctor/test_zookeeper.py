@@ -23,13 +23,13 @@ def test_servers_that_are_gone_or_not_named_are_found(diagnose: Diagnose, zookee
     login = "nightly:s3cret-horse@"
     assert diagnose(f"zookeeper://{login}{hosts}/doctor", "--ttl", "4s").troubles("zookeeper.", "backend.") == {}
     one = hosts.split(",")[0]
-    few = diagnose(f"zookeeper://{one},127.0.0.1:1/doctor", "--ttl", "30s")
+    few = diagnose(f"zookeeper://{one},127.0.0.1:1/doctor", "--ttl", "1m")
     assert few.troubles("zookeeper.", "backend.") == {
         "zookeeper.servers": "warn",
         "zookeeper.session": "warn",
         "zookeeper.open": "warn",
     }
-    assert few["zookeeper.session"]["seen"] == "10s, for a lease of 5s"
+    assert few["zookeeper.session"]["seen"] == "1m20s, for a lease of 40s"
 
 
 def test_a_server_that_says_nothing_and_a_root_that_is_closed_are_found(
