@@ -11,6 +11,7 @@ import pytest
 from lockctl import registry
 from lockctl.lease.together import Together
 from lockctl.model import Revocation
+from lockctl.stores.mysql.session import Session
 from lockctl.url import parse_url
 from tests.contract.harness import claim
 from tests.faults.backends import SERVED, Place, addresses_of, on_backends
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from lockctl.backend import Backend
     from lockctl.model import Grant
+    from lockctl.wire.deadline import Deadline
 
 LIMIT = 10.0  # seconds for a request that must succeed
 TTL = 40.0  # seconds: nothing of this test ends with its lease
@@ -105,3 +107,28 @@ def test_a_give_back_that_comes_late_does_not_hit_the_next_attempt(
     whole = together.renew(whole, timeout=LIMIT)
     together.release(whole, timeout=LIMIT)
     assert other.inspect("a", timeout=LIMIT).state == "free"
+
+
+@pytest.mark.parametrize("backend_name", on_backends("mysql"))
+def test_who_was_told_to_end_is_not_shown_once_more_before_it_leaves(
+    opened: Callable[..., Backend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has little time, and needs a new connection: far away each request counts."""
+    client, mine, asked = opened(), claim(ttl=TTL), []
+    assert opened().try_acquire(claim(ttl=TTL), timeout=LIMIT)
+    assert client.try_acquire(mine, timeout=LIMIT) is None
+    ask = Session.ask
+
+    def note(self: Session, sql: str, deadline: Deadline, *values: Any) -> list[tuple[Any, ...]]:
+        asked.append(sql)
+        return ask(self, sql, deadline, *values)
+
+    monkeypatch.setattr(Session, "ask", note)
+    interrupt, signal = os.pipe()
+    os.close(signal)  # it is readable
+    client.wait(mine, timeout=LIMIT, interrupt=interrupt)
+    asked.clear()
+    client.withdraw(mine, timeout=LIMIT)
+    os.close(interrupt)
+    assert any("UPDATE" in sql for sql in asked), "it may have come into the queue"
+    assert not [sql for sql in asked if "GET_LOCK" in sql]

@@ -114,11 +114,7 @@ class MysqlCells(Cells):
                 return False  # ended by an administrator, or it would wait for itself
             return rows[:1] not in ([], [(None,)])
 
-        try:
-            return deadline.left() >= 1 + SPARE and self._run(step, deadline)
-        except RequestInterrupted:
-            self._owners.clear()  # who leaves now leaves quickly, and who goes on attends again
-            raise
+        return deadline.left() >= 1 + SPARE and self._run(step, deadline)
 
     def scan(self, prefix: str, deadline: Deadline) -> Iterator[tuple[str, Seen]]:
         beginning = start = prefix.encode()
@@ -185,6 +181,9 @@ class MysqlCells(Cells):
                 return self._kept.run(step, deadline)
             except SqlError as error:
                 raise self._explained(error) from None
+            except RequestInterrupted:
+                self._owners.clear()  # who leaves now leaves quickly, and who goes on attends again
+                raise
 
     def _show_presence(self, session: Session, deadline: Deadline) -> None:
         """Again where another connection of ours has the lock, until the server has seen its end."""
