@@ -36,7 +36,15 @@ SERVED = (
 )
 SERVER = re.compile(rf"(?<![a-z0-9])({'|'.join(SERVED)})(?![a-z0-9])")
 LONG = {"contract": "contract", "stores": "contract", "fence": "fence", "faults": "faults"}  # a worker for each backend
-WHOLE = ("unit/", "surface/test_wheel.py", "fence/test_s3.py", "fence/test_http.py", "contract/test_toy.py")
+WHOLE = (
+    "unit/",
+    "surface/test_wheel.py",
+    "fence/test_s3.py",
+    "fence/test_http.py",
+    "fence/test_asgi.py",
+    "fence/test_wsgi.py",
+    "contract/test_toy.py",
+)
 # about how long a test takes where it is much more than in other places
 SECONDS = {
     "run/test_cron.py": 60.0,

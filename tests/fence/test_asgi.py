@@ -14,11 +14,11 @@ import pytest
 from lockctl.fence import Mark, locate, sql
 from lockctl.fence.asgi import FenceMiddleware
 from tests.fence.web import WebContract, check_writers
-from tests.fence.webserver import DOMAIN, serving
+from tests.fence.webserver import DOMAIN
 from tests.jobs import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from lockctl.fence import Location
@@ -31,9 +31,7 @@ UVICORN = ("uvicorn", "--host=127.0.0.1", "--port={port}", "--factory", "tests.f
 
 
 class TestUvicorn(WebContract):
-    @pytest.fixture
-    def start(self, locks: Path) -> Iterator[Callable[..., WebServer]]:
-        yield from serving(locks, *UVICORN)
+    words = UVICORN
 
     def test_what_a_handler_does_after_its_response_is_fenced_too(self, shop: WebServer) -> None:
         with ThreadPoolExecutor(2) as pool:

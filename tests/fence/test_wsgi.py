@@ -16,12 +16,12 @@ import pytest
 from lockctl.fence import Mark, current, sql
 from lockctl.fence.wsgi import FenceMiddleware
 from tests.fence.web import WebContract, check_writers
-from tests.fence.webserver import DOMAIN, LIMIT, Answer, serving
+from tests.fence.webserver import DOMAIN, LIMIT, Answer
 from tests.jobs import eventually
 from tests.servers.redis import Redis
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from tests.fence.webserver import WebServer
@@ -34,11 +34,8 @@ GUNICORN += ["--no-control-socket", "tests.fence.shop:wsgi()"]
 
 
 class TestWaitress(WebContract):
+    words = WAITRESS
     reads_first = True
-
-    @pytest.fixture
-    def start(self, locks: Path) -> Iterator[Callable[..., WebServer]]:
-        yield from serving(locks, *WAITRESS)
 
     def test_a_store_that_cannot_hold_marks_keeps_the_order_within_the_process_and_may_be_restarted(
         self, start: Callable[..., WebServer], start_server: Callable[..., Redis]
@@ -73,9 +70,7 @@ class TestWaitress(WebContract):
 
 
 class TestGunicorn(WebContract):
-    @pytest.fixture
-    def start(self, locks: Path) -> Iterator[Callable[..., WebServer]]:
-        yield from serving(locks, *GUNICORN)
+    words = GUNICORN
 
     def test_its_operator_is_warned_when_the_store_cannot_hold_a_mark_between_its_processes(
         self, start: Callable[..., WebServer], redis_server: Redis

@@ -9,10 +9,12 @@ import random
 import select
 import signal
 import socket
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
@@ -20,11 +22,12 @@ from lockctl.fence import Mark, Stale, locate
 from lockctl.fence import http as fencing
 from tests.fence.databases import PostgresqlHarness
 from tests.fence.shop import BLOCK, LARGE
-from tests.fence.webserver import DOMAIN, LIMIT, Answer, WebServer
+from tests.fence.webserver import DOMAIN, LIMIT, Answer, WebServer, serving
 from tests.jobs import alive, eventually
+from tests.scratch import local_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from tests.servers.postgres import Postgres
 
@@ -33,14 +36,29 @@ OTHER = "redis:db.example:6379/0"
 
 
 class WebContract:
-    """To be inherited for each server, beside a fixture ``start(**variables) -> WebServer``."""
+    """To be inherited for each server."""
 
+    words: ClassVar[Sequence[str]]  # that start it, behind ``python -m``
     reads_first = False  # whether the server calls an application only when all of the request is there
 
     @pytest.fixture
-    def shop(self, start: Callable[..., WebServer]) -> WebServer:
-        """A server of the test."""
-        return start()
+    def start(self, locks: Path) -> Iterator[Callable[..., WebServer]]:
+        """A call that starts a server of the test, with these variables."""
+        yield from serving(locks, *self.words)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def shared(cls) -> Iterator[WebServer]:
+        """A server of all tests that do not harm it."""
+        with tempfile.TemporaryDirectory(prefix="lockctl-shop-", dir=local_directory()) as directory:
+            for start in serving(Path(directory), *cls.words):
+                yield start()
+
+    @pytest.fixture
+    def shop(self, shared: WebServer) -> WebServer:
+        """One that has seen no request."""
+        shared.clear()
+        return shared
 
     def test_of_many_writers_at_once_those_that_are_let_in_rise_one_after_the_other(self, shop: WebServer) -> None:
         check_writers(shop, shop)
@@ -251,9 +269,9 @@ class WebContract:
         assert "Traceback" not in shop.log()
 
     def test_a_server_that_is_killed_in_a_handler_has_recorded_the_mark_and_holds_it_no_more(
-        self, shop: WebServer
+        self, start: Callable[..., WebServer]
     ) -> None:
-        pool = ThreadPoolExecutor(1)
+        shop, pool = start(), ThreadPoolExecutor(1)
         cut_off = pool.submit(shop.put, 33, "/stock/a?wait=never")
         eventually(shop.journal)
         ((_, _, pid),) = shop.journal()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -70,6 +71,14 @@ class WebServer(Server):
     def mark(self, name: str = "a", store: str | None = None) -> Mark | None:
         """The mark of a resource."""
         return current(name, store=store or f"file://{self.directory}")
+
+    def clear(self) -> None:
+        """Forget all resources, and what was logged: for the next test."""
+        for path in self.directory.iterdir():
+            if path.name == "log":
+                os.truncate(path, 0)
+            elif path.is_file():
+                path.unlink()
 
     def say(self, word: str) -> None:
         """Let the handlers that wait for it go on."""
