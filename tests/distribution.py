@@ -49,7 +49,7 @@ WHOLE = (
 SECONDS = {
     "run/test_cron.py": 60.0,
     "surface/test_packages.py": 80.0,
-    "run/test_watch.py::test_ten_thousand_locks": 40.0,
+    "run/test_watch.py::test_thousands_of_locks": 15.0,
     "faults/test_hiccup.py::test_a_server_that_answers_late": 30.0,
     "faults/test_wide_area.py": 20.0,
     "lostupdate": 15.0,

@@ -405,6 +405,8 @@ def test_what_a_stranger_wrote_is_neither_markup_nor_control(screen, redis_serve
     assert "\x1b[2J" not in shown.sent
 
 
+MANY = 4000  # locks: all must be there within the ten seconds of one question, also on a busy machine
+MOST_MEMORY = 70 * 1024  # kilobytes
 # its peak in kilobytes on stderr; beneath a small process, because a fork counts with the size of what forked
 MEASURED = """
 import resource, subprocess, sys
@@ -414,11 +416,11 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
 
 
 @pytest.mark.timeout(300)
-def test_ten_thousand_locks_in_bounded_time_and_memory(lockctl, start_server, piped):
+def test_thousands_of_locks_in_bounded_time_and_memory(lockctl, start_server, piped):
     server = start_server(Redis)
     place = {"LOCKCTL_BACKEND": server.url}
     lockctl.start_holding("n", env=place)
-    server.ask("EVAL", FILL, 1, "lockctl:n", 10000, timeout=20)
+    server.ask("EVAL", FILL, 1, "lockctl:n", MANY, timeout=20)
     for words in (["list"], ["list", "--json"]):
         done = subprocess.run(
             [sys.executable, "-I", "-c", MEASURED, lockctl.command, *words],
@@ -428,25 +430,25 @@ def test_ten_thousand_locks_in_bounded_time_and_memory(lockctl, start_server, pi
             timeout=60,
             check=True,
         )
-        assert sum("n10000" in line or "n00001" in line for line in done.stdout.splitlines()) >= 2
-        assert int(done.stderr.split()[-1]) < 150 * 1024
+        assert sum(f"n{MANY:05}" in line or "n00001" in line for line in done.stdout.splitlines()) >= 2
+        assert int(done.stderr.split()[-1]) < MOST_MEMORY
 
     watching = piped(env=place)
-    assert len([watching.next(limit=60) for _ in range(10001)]) == 10001
+    assert len([watching.next(limit=60) for _ in range(MANY + 1)]) == MANY + 1
 
     def scans():
         return int(str(server.ask("INFO", "commandstats")).partition("cmdstat_scan:calls=")[2].partition(",")[0])
 
     def looked(times):
         """The most kilobytes of memory until so many more looks were made: in the middle of one it is more."""
-        enough = scans() + times * 21  # 20002 keys, 1000 for each step
+        enough = scans() + times * (2 * MANY // 1000 + 1)  # two keys of each, 1000 for each step
         eventually(lambda: scans() > enough, limit=60.0, pause=0.1)
         status = Path(f"/proc/{watching.process.pid}/status").read_text()
         return int(status.partition("VmHWM:")[2].split()[0])
 
     first = looked(2)
-    assert looked(2) < first + 8192  # each look that were kept would be more than that
-    assert first < 150 * 1024
+    assert looked(2) < first + 8192  # two looks that were kept would be more than that
+    assert first < MOST_MEMORY
     assert watching.stop()[0] == 0
 
 
