@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lockctl.registry import open_backend
+from lockctl.url import parse_url
+from tests.jobs import LIMIT
+
 if TYPE_CHECKING:
     import subprocess
 
+    from lockctl.model import LockInfo
     from tests.jobs import Lockctl
 
 KEYS = ["name", "backend", "owner", "token", "token_domain", "fencing", "ttl", "expires_at", "pid", "socket"]
@@ -37,9 +43,14 @@ class Acquirer:
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
         return path
 
+    def look(self, name: str) -> LockInfo:
+        """A lock as it is, seen by no program: ``inspect`` has tests of its own."""
+        with contextlib.closing(open_backend(parse_url(self.env["LOCKCTL_BACKEND"]))) as observer:
+            return observer.inspect(name, timeout=LIMIT)
+
     def state(self) -> str:
         """Held or free."""
-        return str(json.loads(self("inspect", "deploy", "--json").stdout)["state"])
+        return self.look("deploy").state
 
     def free(self) -> bool:
         """Whether nobody has it."""

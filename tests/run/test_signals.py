@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import signal
@@ -183,10 +184,10 @@ def end_at(lockctl, tmp_path):
     return end
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_at_any_step_of_the_start_ends_the_run_and_says_nothing(lockctl, end_at, number, tmp_path):
-    step, up = 1, tmp_path / "up"
+def test_a_signal_at_any_step_of_the_start_ends_the_run_and_says_nothing(lockctl, end_at, tmp_path):
+    step, up, numbers = 1, tmp_path / "up", itertools.cycle((signal.SIGTERM, signal.SIGINT))
     while not up.exists():
+        number = next(numbers)
         status = end_at(step, number, up, "run", "-l", "a", "--", "sh", "-c", ': >"$0"; exec sleep 60', str(up))
         assert status in (-number, 128 + number), step
         step += EACH
