@@ -45,6 +45,8 @@ WHOLE = (
     "fence/test_wsgi.py",
     "contract/test_toy.py",
 )
+# each needs the servers of nearly all backends
+MANY = ("faults/test_hiccup.py::test_a_server_that_answers_late", "faults/test_wide_area.py")
 # about how long a test takes where it is much more than in other places
 SECONDS = {
     "run/test_cron.py": 60.0,
@@ -75,6 +77,8 @@ def scope_of(nodeid: str) -> str:
     path = nodeid.partition("tests/")[2]
     if path.startswith(WHOLE):
         return nodeid.partition("::")[0]
+    if path.startswith(MANY):
+        return "many servers"
     server = SERVER.search(path)
     return f"{server[0]} {LONG.get(path.partition('/')[0], 'others')}" if server else nodeid
 

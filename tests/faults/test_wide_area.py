@@ -51,8 +51,7 @@ CASES = {
     "etcd": Case("etcd", "etcd_server", Etcd),
     "etcd-three": Case("etcd", "etcd_three", EtcdCluster),
     "consul": Case("consul", "consul_server", Consul),
-    # the shared server grants sessions of 10 s, and a lease is half of one
-    "zookeeper": Case("zookeeper", "", ZooKeeper),
+    "zookeeper": Case("zookeeper", "zookeeper_server", ZooKeeper),
     "postgresql": Case("postgresql", "postgres_server", Postgres),
 }
 
@@ -135,19 +134,14 @@ def network() -> Iterator[WideArea]:
         yield made
 
 
-@pytest.mark.servers(*[case.servers for case in CASES.values() if case.servers])
+@pytest.mark.servers(*[case.servers for case in CASES.values()])
 def test_a_job_outlives_bad_weather(
-    request: pytest.FixtureRequest,
-    network: WideArea,
-    start_server: Callable[..., Any],
-    lockctl: Lockctl,
-    tmp_path: Path,
+    request: pytest.FixtureRequest, network: WideArea, lockctl: Lockctl, tmp_path: Path
 ) -> None:
     jobs = Jobs(network, lockctl.command, tmp_path)
     try:
         for name, case in CASES.items():
-            servers = request.getfixturevalue(case.servers) if case.servers else start_server(case.make)
-            jobs.start(name, servers, 1, "--kill-after", "1s")
+            jobs.start(name, request.getfixturevalue(case.servers), 1, "--kill-after", "1s")
         jobs.await_start()
         assert jobs.ended() == {}
         network.behave(*Weather(loss=0.03))
