@@ -89,6 +89,8 @@ PLACES: dict[str, Place] = {
 }
 # the same lock as on NATS, over other drivers
 TWINS = ("mysql", "s3", "gcs", "azblob", "dynamodb", "kubernetes")
+# one of each kind: the kernel's locks, a server's own, those of a connection, and those over cells
+SAMPLE = ("file", "redis", "postgresql", "nats")
 HTTP = ("azblob", "consul", "dynamodb", "etcd", "gcs", "kubernetes", "s3")  # speak HTTP, to one server
 LEASED = [name for name, place in PLACES.items() if place.is_leased]
 SERVED = [name for name, place in PLACES.items() if place.servers]
@@ -112,6 +114,12 @@ def on_kinds(*names: str) -> list[object]:
     """
     left_out = () if os.environ.get("EVERY_STORE") else TWINS
     return on_backends(*(name for name in names or PLACES if name not in left_out))
+
+
+def on_sample(*names: str) -> list[object]:
+    """As :func:`on_kinds`, with a store of each kind alone: for what is decided above the stores."""
+    chosen = names or tuple(PLACES)
+    return on_backends(*(name for name in chosen if name in SAMPLE or os.environ.get("EVERY_STORE")))
 
 
 def addresses_of(server: object) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.faults.backends import SERVED, addresses_of, on_backends
+from tests.faults.backends import SERVED, addresses_of, on_backends, on_sample
 from tests.faults.network import Network
 from tests.faults.waiting import await_in_queue
 from tests.fleet.hosts import inspect
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from tests.faults.backends import Place
     from tests.jobs import Lockctl
 
-pytestmark = pytest.mark.parametrize("backend_name", on_backends(*SERVED))
+everywhere = pytest.mark.parametrize("backend_name", on_backends(*SERVED))
+of_each_kind = pytest.mark.parametrize("backend_name", on_sample(*SERVED))
 
 FAR, FARTHER = "delay=0.05", "delay=0.1"  # seconds, each way
 EARLIER = [f"a{number}" for number in range(3)]  # locks that are free
@@ -50,6 +51,7 @@ def far(place: Place, backend_name: str, network: Network, servers: Any, lockctl
     return url
 
 
+@everywhere
 def test_who_is_told_to_end_while_it_waits_for_the_last_of_several_locks_holds_none_of_them(
     far: str, network: Network, lockctl: Lockctl
 ) -> None:
@@ -67,6 +69,7 @@ def test_who_is_told_to_end_while_it_waits_for_the_last_of_several_locks_holds_n
     assert not inspect(lockctl, "z")["waiters"]
 
 
+@everywhere
 def test_who_is_told_to_end_while_it_waits_for_one_lock_keeps_nobody_out(
     far: str, network: Network, lockctl: Lockctl
 ) -> None:
@@ -84,6 +87,7 @@ def test_who_is_told_to_end_while_it_waits_for_one_lock_keeps_nobody_out(
     assert done.returncode == 0, done.stderr
 
 
+@of_each_kind
 def test_a_signal_ends_a_wait_in_which_the_other_locks_cannot_be_renewed(
     far: str, network: Network, lockctl: Lockctl
 ) -> None:
@@ -99,6 +103,7 @@ def test_a_signal_ends_a_wait_in_which_the_other_locks_cannot_be_renewed(
     assert time.monotonic() - asked < 6.0
 
 
+@of_each_kind
 def test_a_lock_that_cannot_be_given_back_at_the_end_of_a_wait_is_told(
     far: str, network: Network, lockctl: Lockctl
 ) -> None:

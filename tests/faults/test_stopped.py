@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.supervise import tree
-from tests.faults.backends import on_kinds
+from tests.faults.backends import on_kinds, on_sample
 from tests.faults.scene import GRACE
 from tests.faults.waiting import await_in_queue, await_waiting
 from tests.jobs import LIMIT, alive, eventually, guard_of, stop
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from tests.faults.backends import Place
     from tests.jobs import Lockctl
 
-pytestmark = pytest.mark.parametrize("backend_name", on_kinds())
+everywhere = pytest.mark.parametrize("backend_name", on_kinds())
+of_each_kind = pytest.mark.parametrize("backend_name", on_sample())
 
 
 @pytest.fixture
@@ -31,24 +32,7 @@ def short(place: Place) -> tuple[str, ...]:
     return ("-t", f"{place.ttl}s", "-k", f"{GRACE}s")
 
 
-def test_a_keeper_that_was_stopped_beyond_its_lease_exits_76_when_continued(
-    lockctl: Lockctl, place: Place, short: tuple[str, ...]
-) -> None:
-    holder = lockctl.start_holding("nightly", *short)
-    guard = guard_of(holder.pid)
-    stop(holder.pid)
-    assert (
-        lockctl(
-            "run", "-l", "nightly", "--wait", f"{max(place.ttl, place.freed_within) + GRACE + 2}s", "--", "true"
-        ).returncode
-        == 0
-    )
-    assert holder.poll() is None
-    os.kill(holder.pid, signal.SIGCONT)
-    assert holder.wait(LIMIT) == 76
-    assert not alive(guard)
-
-
+@of_each_kind
 def test_a_keeper_that_was_stopped_for_less_than_its_lease_loses_nothing(lockctl: Lockctl, tmp_path: Path) -> None:
     end = tmp_path / "end"
     words = ("--", "sh", "-c", 'while ! test -e "$0"; do sleep 0.1; done; exit 7', str(end))
@@ -62,6 +46,7 @@ def test_a_keeper_that_was_stopped_for_less_than_its_lease_loses_nothing(lockctl
     assert holder.wait(LIMIT) == 7
 
 
+@of_each_kind
 def test_the_lock_is_kept_while_only_the_command_is_stopped(
     lockctl: Lockctl, place: Place, short: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -79,6 +64,7 @@ def test_the_lock_is_kept_while_only_the_command_is_stopped(
     assert holder.wait(LIMIT) == 7
 
 
+@everywhere
 def test_a_stopped_waiter_holds_the_others_up_for_no_longer_than_its_lease(
     lockctl: Lockctl, place: Place, short: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -100,6 +86,7 @@ def test_a_stopped_waiter_holds_the_others_up_for_no_longer_than_its_lease(
     assert mark.exists()
 
 
+@everywhere
 def test_a_waiter_that_is_killed_leaves_nothing_behind(lockctl: Lockctl, place: Place, short: tuple[str, ...]) -> None:
     holder = lockctl.start_holding("nightly", *short)
     before = {entry.name for entry in lockctl.directory.iterdir()}
@@ -116,6 +103,7 @@ def test_a_waiter_that_is_killed_leaves_nothing_behind(lockctl: Lockctl, place: 
     assert lockctl("run", "-l", "nightly", "--", "true").returncode == 0
 
 
+@of_each_kind
 def test_a_guard_that_was_stopped_before_the_command_began_does_not_keep_the_lock(
     lockctl: Lockctl, short: tuple[str, ...]
 ) -> None:
@@ -130,6 +118,7 @@ def test_a_guard_that_was_stopped_before_the_command_began_does_not_keep_the_loc
     assert lockctl("run", "-l", "nightly", "--", "true").returncode == 0
 
 
+@of_each_kind
 def test_a_signal_that_comes_between_the_grant_and_the_start_of_the_command_is_not_lost(lockctl: Lockctl) -> None:
     holder = lockctl.start_holding("nightly")
     options = ("-l", "nightly", "-t", "5s", "-k", f"{GRACE}s", "-v", "--wait", "forever")

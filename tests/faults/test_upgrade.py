@@ -15,7 +15,7 @@ import pytest
 import lockctl as package
 from lockctl.supervise.keeper import LOAD_AFTER
 from lockctl.supervise.preload import load_rest
-from tests.faults.backends import on_backends, on_kinds
+from tests.faults.backends import on_backends, on_sample
 from tests.faults.scene import GRACE
 from tests.faults.waiting import await_waiting
 from tests.jobs import LIMIT, Lockctl, eventually, guard_of
@@ -54,7 +54,7 @@ def remove(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "program")
 
 
-@pytest.mark.parametrize("backend_name", on_kinds())
+@pytest.mark.parametrize("backend_name", on_sample())
 def test_a_job_whose_program_is_removed_ends_as_if_nothing_had_happened(
     copy: Lockctl, lockctl: Lockctl, place: Place, tmp_path: Path
 ) -> None:
@@ -120,7 +120,7 @@ def test_who_waits_to_acquire_while_the_program_is_removed_or_replaced_gets_the_
         acquirer.end()
 
 
-@pytest.mark.parametrize("backend_name", on_kinds())
+@pytest.mark.parametrize("backend_name", on_sample())
 def test_a_job_whose_program_is_removed_is_stopped_when_its_lock_is_asked_for(
     copy: Lockctl, lockctl: Lockctl, place: Place, tmp_path: Path
 ) -> None:
@@ -135,7 +135,7 @@ def test_a_job_whose_program_is_removed_is_stopped_when_its_lock_is_asked_for(
     assert "the lock was revoked" in line
 
 
-@pytest.mark.parametrize("backend_name", on_kinds())
+@pytest.mark.parametrize("backend_name", on_sample())
 def test_a_job_whose_program_is_removed_notes_its_success_and_keeps_its_lock(
     copy: Lockctl, lockctl: Lockctl, tmp_path: Path
 ) -> None:
@@ -155,7 +155,7 @@ def test_a_job_whose_program_is_removed_notes_its_success_and_keeps_its_lock(
     assert "already succeeded" in lockctl("run", "-l", "nightly", "--once-per", "1h", "--", "true").stderr
 
 
-@pytest.mark.parametrize("backend_name", on_kinds())
+@pytest.mark.parametrize("backend_name", on_sample())
 def test_who_waits_while_the_program_is_removed_is_refused_in_the_end(
     copy: Lockctl, lockctl: Lockctl, tmp_path: Path
 ) -> None:

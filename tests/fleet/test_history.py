@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faults.backends import on_backends, on_kinds
+from tests.faults.backends import on_backends, on_sample
 from tests.fleet.hosts import history, inspect
 from tests.jobs import LIMIT, eventually
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 KEYS = ["name", "backend", "host", "command", "token", "started_at", "duration", "outcome", "exit_code", "labels"]
 KEYS += ["user", "ended_at", "waited", "detail"]
-everywhere = pytest.mark.parametrize("backend_name", on_kinds())
+of_each_kind = pytest.mark.parametrize("backend_name", on_sample())
 on_files = pytest.mark.parametrize("backend_name", on_backends("file"))
 
 
-@everywhere
+@of_each_kind
 def test_every_end_of_a_run_is_in_the_history_with_its_outcome(lockctl: Lockctl, backend_name: str) -> None:
     lockctl("run", "-l", "a", "--", "sh", "-c", "exit 3")
     lockctl("run", "-l", "a", "--", "sh", "-c", "kill -9 $$")
@@ -46,7 +46,7 @@ def test_every_end_of_a_run_is_in_the_history_with_its_outcome(lockctl: Lockctl,
     assert history(lockctl, "a", "--limit", "1") == runs[:1]
 
 
-@everywhere
+@of_each_kind
 def test_who_took_a_lock_away_and_why_is_in_the_history(lockctl: Lockctl) -> None:
     holder = lockctl.start_holding("a")
     assert lockctl("force-release", "a", "--yes", "--reason", "rollback \N{SNOWMAN}").returncode == 0
@@ -59,7 +59,7 @@ def test_who_took_a_lock_away_and_why_is_in_the_history(lockctl: Lockctl) -> Non
     assert len({run["token"] for run in runs}) == 1
 
 
-@everywhere
+@of_each_kind
 def test_a_run_that_lost_its_lock_is_in_the_history(lockctl: Lockctl) -> None:
     holder = lockctl.start_holding("a")
     assert lockctl("force-release", "a", "--yes", "--now", "--reason", "stuck").returncode == 0
@@ -114,7 +114,7 @@ def test_a_signal_to_a_job_is_told_as_the_shell_does(lockctl: Lockctl) -> None:
     assert [(run["outcome"], run["exit_code"]) for run in history(lockctl, "a")] == [("signaled", 143)]
 
 
-@everywhere
+@of_each_kind
 def test_a_name_that_nothing_ever_used_is_not_known(lockctl: Lockctl) -> None:
     assert lockctl("run", "-l", "a", "--", "true").returncode == 0
     assert lockctl("inspect", "a").returncode == 0

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faults.backends import on_kinds
+from tests.faults.backends import on_backends, on_kinds, on_sample
 from tests.fleet.hosts import inspect
 
 if TYPE_CHECKING:
     from tests.jobs import Lockctl
 
-pytestmark = pytest.mark.parametrize("backend_name", on_kinds())
+of_each_kind = pytest.mark.parametrize("backend_name", on_sample())
 HOLD = 4.0  # seconds
 SLACK = 5.0  # seconds: whole seconds of a store, and a busy machine, on which three programs start
 LATE = {
@@ -41,6 +41,7 @@ def processes_of(url: str) -> list[str]:
     return found
 
 
+@pytest.mark.parametrize("backend_name", on_kinds())
 def test_the_lock_is_kept_without_a_process_and_then_free(lockctl: Lockctl, backend_name: str) -> None:
     begin = time.monotonic()
     done = lockctl("run", "-l", "a", "--min-hold", f"{HOLD}s", "--", "sh", "-c", "exit 5")
@@ -63,16 +64,19 @@ def test_the_lock_is_kept_without_a_process_and_then_free(lockctl: Lockctl, back
     assert inspect(lockctl, "a")["state"] == "free"
 
 
+@of_each_kind
 def test_a_job_that_takes_longer_is_not_followed_by_a_hold(lockctl: Lockctl) -> None:
     assert lockctl("run", "-l", "a", "--min-hold", "200ms", "--", "sleep", "0.5").returncode == 0
     assert lockctl("run", "-l", "a", "--", "true").returncode == 0
 
 
+@of_each_kind
 def test_a_command_that_never_ran_leaves_no_hold(lockctl: Lockctl) -> None:
     assert lockctl("run", "-l", "a", "--min-hold", "1h", "--", "/no/such/command").returncode == 127
     assert lockctl("run", "-l", "a", "--", "true").returncode == 0
 
 
+@of_each_kind
 def test_an_operator_ends_a_hold_at_once(lockctl: Lockctl) -> None:
     assert lockctl("run", "-l", "a", "--min-hold", "1h", "--", "true").returncode == 0
     assert lockctl("run", "-l", "a", "--", "true").returncode == 75
@@ -82,6 +86,7 @@ def test_an_operator_ends_a_hold_at_once(lockctl: Lockctl) -> None:
     assert lockctl("run", "-l", "a", "--", "true").returncode == 0
 
 
+@pytest.mark.parametrize("backend_name", on_backends("file"))
 @pytest.mark.parametrize("option", [("--shared",), ("--slots", "2")])
 def test_only_a_lock_that_is_held_alone_is_kept(lockctl: Lockctl, option: tuple[str, ...]) -> None:
     done = lockctl("run", "-l", "a", "--min-hold", "1s", *option, "--", "true")

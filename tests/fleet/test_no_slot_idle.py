@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl import registry
-from tests.faults.backends import PLACES, on_kinds
+from tests.faults.backends import PLACES, on_sample
 from tests.fleet.hosts import inspect
 from tests.fleet.visits import INSIDE, visits
 from tests.jobs import eventually
@@ -27,7 +27,7 @@ CONTENDERS = 12
 SLOTS = 3
 
 
-@pytest.mark.parametrize("backend_name", on_kinds(*WITH_SLOTS))
+@pytest.mark.parametrize("backend_name", on_sample(*WITH_SLOTS))
 def test_contenders_never_overbook_three_slots_and_leave_none_idle(lockctl: Lockctl, tmp_path: Path) -> None:
     log, gate = tmp_path / "log", tmp_path / "gate"
     words = ("run", "-l", "a", "--slots", str(SLOTS), "--wait", "120s", "--", "sh", "-c")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faults.backends import SERVED, on_backends, on_kinds
+from tests.faults.backends import SERVED, on_backends, on_kinds, on_sample
 from tests.fleet.hosts import history, with_wrong_clock
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def once(
     return lockctl("run", "-l", "report", "--once-per", LONG, *options, "--", *words, env=env)
 
 
-@pytest.mark.parametrize("backend_name", on_kinds())
+@pytest.mark.parametrize("backend_name", on_sample())
 def test_a_success_ends_the_period_and_a_failure_does_not(lockctl: Lockctl, tmp_path: Path) -> None:
     assert once(lockctl, "sh", "-c", "exit 3").returncode == 3
     assert once(lockctl, "/no/such/command").returncode == 127
@@ -54,7 +54,7 @@ def test_a_success_ends_the_period_and_a_failure_does_not(lockctl: Lockctl, tmp_
     assert [run["started_at"] is None for run in history(lockctl, "report")][1:4] == [True] * 3
 
 
-@pytest.mark.parametrize("backend_name", on_backends("file", "redis", "consul"))
+@pytest.mark.parametrize("backend_name", on_backends("file"))
 def test_the_next_period_is_another(lockctl: Lockctl) -> None:
     words = ("run", "-l", "report", "--once-per", "2s", "--", "true")
     deadline = time.monotonic() + 30

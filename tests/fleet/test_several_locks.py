@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faults.backends import on_kinds
+from tests.faults.backends import on_kinds, on_sample
 from tests.fleet.hosts import history, inspect
 from tests.jobs import LIMIT, eventually
 
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from tests.faults.backends import Place
     from tests.jobs import Lockctl
 
-pytestmark = pytest.mark.parametrize("backend_name", on_kinds())
+everywhere = pytest.mark.parametrize("backend_name", on_kinds())
+of_each_kind = pytest.mark.parametrize("backend_name", on_sample())
 BOTH = ("run", "-l", "b", "-l", "a")
 CROSSINGS = int(os.environ.get("CROSSINGS", "4"))  # runs of each of the two
 
 
+@of_each_kind
 def test_the_command_gets_a_token_for_each_and_the_first_name_stands_for_all(lockctl: Lockctl) -> None:
     done = lockctl(*BOTH, "--", "sh", "-c", 'echo "$LOCKCTL_LOCK $LOCKCTL_TOKEN $LOCKCTL_TOKENS"')
     assert (done.returncode, done.stderr) == (0, "")
@@ -40,6 +42,7 @@ def test_the_command_gets_a_token_for_each_and_the_first_name_stands_for_all(loc
     assert alone[1] == "none"
 
 
+@of_each_kind
 def test_all_are_taken_or_none(lockctl: Lockctl, tmp_path: Path) -> None:
     lockctl.start_holding("b")
     ran = tmp_path / "ran"
@@ -51,6 +54,7 @@ def test_all_are_taken_or_none(lockctl: Lockctl, tmp_path: Path) -> None:
     assert inspect(lockctl, "a")["state"] == "free"
 
 
+@of_each_kind
 def test_which_of_them_is_held_is_said(lockctl: Lockctl, tmp_path: Path) -> None:
     holder = lockctl.start_holding("a")
     report = tmp_path / "report"
@@ -61,6 +65,7 @@ def test_which_of_them_is_held_is_said(lockctl: Lockctl, tmp_path: Path) -> None
     assert (document["name"], document["detail"], document["holder"]["pid"]) == ("b", "a is held", holder.pid)
 
 
+@of_each_kind
 def test_one_that_is_named_twice_is_one_lock(lockctl: Lockctl) -> None:
     words = ("run", "-l", "a", "-l", "a", "--", "sh", "-c", 'echo "${LOCKCTL_TOKENS-none}"')
     assert lockctl(*words).stdout == "none\n"
@@ -68,6 +73,7 @@ def test_one_that_is_named_twice_is_one_lock(lockctl: Lockctl) -> None:
     assert [word.partition("=")[0] for word in twice.stdout.split()] == ["b", "a"]
 
 
+@of_each_kind
 def test_who_holds_both_keeps_everybody_out_of_each(lockctl: Lockctl) -> None:
     holder = lockctl.start_holding("a", "-l", "b")
     assert [lockctl("run", "-l", name, "--", "true").returncode for name in "ab"] == [75, 75]
@@ -77,6 +83,7 @@ def test_who_holds_both_keeps_everybody_out_of_each(lockctl: Lockctl) -> None:
     assert lockctl(*BOTH, "--", "true").returncode == 0
 
 
+@everywhere
 def test_locks_that_were_taken_are_kept_while_another_is_waited_for(lockctl: Lockctl, place: Place) -> None:
     """The earlier one outlives its lease, and both come with one deadline."""
     second = lockctl.start_holding("b", "-t", f"{place.ttl}s", "-k", "0.2s")
@@ -93,6 +100,7 @@ def test_locks_that_were_taken_are_kept_while_another_is_waited_for(lockctl: Loc
     assert waiting.wait(LIMIT) == 0
 
 
+@of_each_kind
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_a_request_for_one_of_them_ends_the_job_and_frees_both(lockctl: Lockctl, name: str) -> None:
     holder = lockctl.start_holding("a", "-l", "b")
@@ -102,6 +110,7 @@ def test_a_request_for_one_of_them_ends_the_job_and_frees_both(lockctl: Lockctl,
     assert lockctl(*BOTH, "--", "true").returncode == 0
 
 
+@everywhere
 def test_a_killed_holder_loses_both(lockctl: Lockctl, place: Place) -> None:
     holder = lockctl.start_holding("a", "-l", "b", "-t", f"{place.ttl}s", "-k", "0.2s")
     holder.kill()
@@ -110,6 +119,7 @@ def test_a_killed_holder_loses_both(lockctl: Lockctl, place: Place) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@everywhere
 def test_two_commands_that_name_them_in_opposite_orders_never_wait_for_each_other(lockctl: Lockctl) -> None:
     failures = []
 

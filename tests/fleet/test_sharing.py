@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl import registry
-from tests.faults.backends import PLACES, on_backends, on_kinds
+from tests.faults.backends import PLACES, on_backends, on_sample
 from tests.fleet.visits import INSIDE, visits
 from tests.jobs import LIMIT, eventually
 
@@ -28,7 +28,7 @@ def test_there_are_backends_for_both() -> None:
     assert len(SHARED) >= 5
 
 
-@pytest.mark.parametrize("backend_name", on_kinds(*SHARED))
+@pytest.mark.parametrize("backend_name", on_sample(*SHARED))
 def test_a_writer_is_never_inside_with_anybody_and_is_not_starved(lockctl: Lockctl, tmp_path: Path) -> None:
     log = tmp_path / "log"
     words = ("--wait", "120s", "--", "sh", "-c", INSIDE, str(log))
@@ -49,7 +49,7 @@ def test_a_writer_is_never_inside_with_anybody_and_is_not_starved(lockctl: Lockc
     assert most > 1
 
 
-@pytest.mark.parametrize("backend_name", on_kinds(*SHARED))
+@pytest.mark.parametrize("backend_name", on_sample(*SHARED))
 def test_a_stream_of_readers_does_not_starve_a_writer(lockctl: Lockctl, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     first = lockctl.start_holding("a", "--shared")
@@ -63,7 +63,7 @@ def test_a_stream_of_readers_does_not_starve_a_writer(lockctl: Lockctl, tmp_path
     assert [reader.wait(LIMIT) for reader in readers] == [0] * 4
 
 
-@pytest.mark.parametrize("backend_name", on_kinds(*WITH_SLOTS))
+@pytest.mark.parametrize("backend_name", on_sample(*WITH_SLOTS))
 def test_who_says_another_number_of_slots_is_refused_with_both_numbers(lockctl: Lockctl) -> None:
     lockctl.start_holding("a", "--slots", "3")
     for options in (("--slots", "4"), ()):
@@ -73,7 +73,7 @@ def test_who_says_another_number_of_slots_is_refused_with_both_numbers(lockctl: 
     assert lockctl("run", "-l", "a", "--slots", "3", "--", "true").returncode == 0
 
 
-@pytest.mark.parametrize("backend_name", on_kinds())
+@pytest.mark.parametrize("backend_name", on_backends("redlock", "consul", "nats"))
 def test_a_backend_that_does_not_have_it_says_so_before_anything_runs(lockctl: Lockctl, backend_name: str) -> None:
     for option, there in ((("--slots", "2"), WITH_SLOTS), (("--shared",), SHARED)):
         begin = time.monotonic()
@@ -94,7 +94,7 @@ def test_a_number_of_slots_that_is_none_is_refused(lockctl: Lockctl, number: str
     assert "--slots" in done.stderr
 
 
-@pytest.mark.parametrize("backend_name", on_kinds(*(name for name in WITH_SLOTS if name != "file")))
+@pytest.mark.parametrize("backend_name", on_sample(*(name for name in WITH_SLOTS if name != "file")))
 def test_who_takes_one_of_several_places_is_not_told_that_the_lock_is_free(lockctl: Lockctl) -> None:
     holders = [lockctl.start_holding("a", "--slots", "2") for _ in range(2)]
     seen = json.loads(lockctl("inspect", "a", "--json").stdout)["holders"]

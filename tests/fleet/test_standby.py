@@ -7,12 +7,13 @@ import os
 import re
 import signal
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lockctl.supervise import tree
-from tests.faults.backends import on_backends, on_kinds
+from tests.faults.backends import on_backends, on_kinds, on_sample
 from tests.fleet.hosts import history, inspect
 from tests.jobs import LIMIT, alive, eventually
 from tests.servers import resp
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from tests.faults.backends import Place
     from tests.jobs import Lockctl
 
-everywhere = pytest.mark.parametrize("backend_name", on_kinds())
 on_files = pytest.mark.parametrize("backend_name", on_backends("file"))
 # the leader: says who it is, and fails when another one is at work
 LEADER = """
@@ -48,7 +48,7 @@ def line_count(path: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-@everywhere
+@pytest.mark.parametrize("backend_name", on_kinds())
 def test_when_the_leader_is_killed_again_and_again_one_other_takes_over_within_a_lease(
     lockctl: Lockctl, place: Place, tmp_path: Path
 ) -> None:
@@ -63,12 +63,13 @@ def test_when_the_leader_is_killed_again_and_again_one_other_takes_over_within_a
         assert holder["pid"] in [standby.pid for standby in standbys]
         assert inspect(lockctl, "a")["holders"][0]["pid"] == holder["pid"]
         command = int(log.read_text().split()[-1])
-        killed = time.monotonic()
+        killed = time.time()
         os.kill(holder["pid"], signal.SIGKILL)
         next(standby for standby in standbys if standby.pid == holder["pid"]).wait(LIMIT)
         standbys.append(lockctl.start("run", "-l", "a", *words))
         eventually(lambda count=round_: line_count(log) > count + 1, limit=20.0)  # type: ignore[misc]
-        took.append(time.monotonic() - killed)
+        (granted,) = inspect(lockctl, "a")["holders"]  # the rest is the start of its command, on a busy machine
+        took.append(datetime.fromisoformat(granted["acquired_at"]).timestamp() - killed)
         assert not alive(command)
         if round_ and min(took) < bound:
             break
@@ -76,7 +77,7 @@ def test_when_the_leader_is_killed_again_and_again_one_other_takes_over_within_a
     assert "BESIDE" not in log.read_text()
 
 
-@everywhere
+@pytest.mark.parametrize("backend_name", on_sample())
 def test_a_leader_whose_command_ends_campaigns_again_and_another_may_win(lockctl: Lockctl, tmp_path: Path) -> None:
     log = tmp_path / "log"
     words = ("run", "-l", "a", "--restart", "--", "sh", "-c", 'echo $PPID >>"$0"; sleep 0.1', str(log))

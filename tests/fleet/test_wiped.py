@@ -27,7 +27,7 @@ LOSSES = {"wiped", "put back to a snapshot"}
 # MariaDB's files are written anew, which takes half a minute
 WIPED = [(store, name) for store, (_, harms) in HARMS.items() for name in harms if name in LOSSES and store != "mysql"]
 USED = 100  # grants before: more than a server that counts from the beginning makes in the time of a lease
-AFTER = 5  # jobs that must have run under the new data
+AFTER = 3  # jobs that must have run under the new data
 # each line: the status, when the run began, when it ended
 LOOP = """
 until test -e "$0.end"; do
