@@ -118,8 +118,12 @@ def on_kinds(*names: str) -> list[object]:
 
 def on_sample(*names: str) -> list[object]:
     """As :func:`on_kinds`, with a store of each kind alone: for what is decided above the stores."""
-    chosen = names or tuple(PLACES)
-    return on_backends(*(name for name in chosen if name in SAMPLE or os.environ.get("EVERY_STORE")))
+    return on_backends(*sampled(*names))
+
+
+def sampled(*names: str) -> list[str]:
+    """Of these backends, or of all, one of each kind; all of them if EVERY_STORE is set."""
+    return [name for name in names or PLACES if name in SAMPLE or os.environ.get("EVERY_STORE")]
 
 
 def addresses_of(server: object) -> list[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.supervise import tree
-from tests.faults.backends import PLACES, addresses_of, announced
+from tests.faults.backends import PLACES, addresses_of, announced, sampled
 from tests.jobs import LIMIT, eventually, guard_of, stop
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def stop_all(root: int) -> list[int]:
 @pytest.mark.parametrize(
     ("backend_name", "program"),
     [
-        *(pytest.param(name, SHELL, marks=announced(name), id=f"{name}-commands") for name in PLACES),
+        *(pytest.param(name, SHELL, marks=announced(name), id=f"{name}-commands") for name in sampled()),
         pytest.param("redis", PROGRAM, marks=announced("redis"), id="redis-library"),
     ],
 )
