@@ -155,16 +155,19 @@ def imports_of(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "lockctl":
             for imported in node.names:
                 inner = ".".join([*node.module.split(".")[1:], imported.name])
-                is_module = (ROOT / inner.replace(".", "/")).is_dir() or (
-                    ROOT / f"{inner.replace('.', '/')}.py"
-                ).exists()
-                yield inner if is_module else inner.rpartition(".")[0] or "__init__"
+                yield inner if inner in modules() else inner.rpartition(".")[0] or "__init__"
+
+
+@functools.cache
+def modules() -> dict[str, Path]:
+    """The file of each module."""
+    return {name_of(path): path for path in ROOT.rglob("*.py")}
 
 
 @functools.cache
 def imports() -> dict[str, set[str]]:
     """What each module imports."""
-    return {name_of(path): set(imports_of(tree_of(path))) for path in ROOT.rglob("*.py")}
+    return {name: set(imports_of(tree_of(path))) for name, path in modules().items()}
 
 
 def test_a_module_imports_only_from_layers_after_its_own() -> None:
@@ -189,7 +192,7 @@ def test_a_store_has_the_files_that_every_store_has_and_knows_no_other_store(fol
     technology, files = folder.name, sorted(folder.glob("*.py"))
     assert {file.stem for file in files} - FILES_OF_A_STORE == FILES_OF_ITS_OWN.get(technology, set())
     used = {
-        module.split(".")[1] for file in files for module in imports_of(tree_of(file)) if module.startswith("stores.")
+        module.split(".")[1] for file in files for module in imports()[name_of(file)] if module.startswith("stores.")
     }
     assert used <= {technology} | USES.get(technology, set())
 

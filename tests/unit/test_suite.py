@@ -13,8 +13,10 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests that are run are those of this directory."""
+    """The tests that are run are those of this directory, with no plugin but xdist: each takes time to load."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p xdist.plugin")
     monkeypatch.chdir(tmp_path)
 
 
@@ -36,7 +38,7 @@ def test_a_green_suite_says_what_was_slow_and_forgives_a_few_tests_that_pass_whe
 ) -> None:
     (tmp_path / "test_good.py").write_text("import time\ndef test_slow(): time.sleep(0.3)\ndef test_fast(): pass\n")
     (tmp_path / "test_luck.py").write_text(UNLUCKY.format(number=1))
-    assert run_suite([Part("all", ("-p", "no:randomly", "."))]) == (True, ["test_luck.py::test_luck_1"])
+    assert run_suite([Part("all", (".",))]) == (True, ["test_luck.py::test_luck_1"])
     printed = capfd.readouterr().out
     failed, _, passed = printed.partition("== unstable: test_luck.py::test_luck_1")[2].partition("-- it passed")
     assert "no luck" in failed
@@ -92,7 +94,7 @@ def test_the_others_run_what_a_worker_that_ended_has_left(tmp_path: Path) -> Non
     first = "\n".join(f"def test_before_{number}(): pass" for number in range(20))
     after = "\n".join(f"def test_after_{number}(): time.sleep(0.01)" for number in range(20))
     (tmp_path / "test_dies.py").write_text(f"import os, time\n{first}\ndef test_dies(): os._exit(1)\n{after}\n")
-    ran = run_part(Part("all", ("-p", "no:randomly", "-n", "3", ".")), tmp_path)
+    ran = run_part(Part("all", ("-n", "3", ".")), tmp_path)
     assert ran.failures() == ["test_dies.py::test_dies"]
     assert sum(test["passed"] for test in ran.tests.values()) == 40
 
@@ -122,7 +124,7 @@ def test_two_workers_that_end_at_once_are_replaced(tmp_path: Path) -> None:
     staying = "def test_stays(): wait_for('gw4')\n"
     after = "\n".join(f"def test_after_{number}(): pass" for number in range(20))
     (tmp_path / "test_end.py").write_text(f"from conftest import *\n{ending}\n{staying}\n{after}\n")
-    ran = run_part(Part("all", ("-p", "no:randomly", "-n", "3", ".")), tmp_path)
+    ran = run_part(Part("all", ("-n", "3", ".")), tmp_path)
     assert sorted(ran.failures()) == ["test_end.py::test_ends_0", "test_end.py::test_ends_1"]
     assert sum(test["passed"] for test in ran.tests.values()) == 21
     assert not ran.is_broken()
