@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -10,7 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lockctl.registry import open_backend
 from lockctl.settings import SETTINGS
+from lockctl.url import parse_url
+from tests.contract.harness import claim, take
 from tests.run.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     Complete = Callable[..., set[str]]
     Press = Callable[..., list[str]]
 
+LIMIT = 10.0  # seconds
 NAMES = ("nightly", "deploy:prod", "ops@web", "a+b")
 BEGINNING_OF_LINE, TAB = "\x01", "\t"
 
@@ -62,6 +67,13 @@ def complete(request: pytest.FixtureRequest, lockctl: Lockctl, root: Path, need_
         return _output(lockctl, [shell, "--no-config", "-c", f"source '{script}'; complete -C '{line}'"])
 
     return in_bash if request.param == "bash" else in_fish
+
+
+def use(lockctl: Lockctl, *names: str) -> None:
+    """Let these locks have been held once."""
+    with contextlib.closing(open_backend(parse_url(lockctl.url))) as backend:
+        for name in names:
+            backend.release(take(backend, claim(name)), timeout=LIMIT)
 
 
 def _path(lockctl: Lockctl) -> str:
@@ -132,8 +144,7 @@ def test_words_of_an_option_are_completed(complete: Complete) -> None:
 
 
 def test_names_of_locks_are_completed(complete: Complete, lockctl: Lockctl) -> None:
-    for name in ("nightly", "nine", "other"):
-        assert lockctl("run", "-l", name, "--", "true").returncode == 0
+    use(lockctl, "nightly", "nine", "other")
     assert complete("inspect", "ni") == {"nightly", "nine"}
     assert complete("run", "-l", "o") == {"other"}
 
@@ -176,15 +187,14 @@ def test_a_wrong_configuration_offers_nothing_and_says_nothing(complete: Complet
 def test_tab_completes_a_word_whatever_the_shell_takes_for_one(
     press: Press, lockctl: Lockctl, line: str, completed: str
 ) -> None:
-    for name in NAMES:
-        assert lockctl("run", "-l", name, "--", "true").returncode == 0
+    use(lockctl, *NAMES)
     assert press(f"lockctl {line}") == ["lockctl", *line.split()[:-1], completed]
 
 
 def test_values_are_completed_in_fish_behind_an_equals_sign(
     lockctl: Lockctl, root: Path, need_tool: Callable[[str], str]
 ) -> None:
-    assert lockctl("run", "-l", "deploy:prod", "--", "true").returncode == 0
+    use(lockctl, "deploy:prod")
     script = root / "completions/lockctl.fish"
 
     def offered(line: str) -> set[str]:
