@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.jobs import Lockctl
 
-SHORT, LONG = 10, 5  # runs
+SHORT, LONG = 4, 4  # runs
 AT_ONCE = 4
 MORE = 0.1  # by which a server may count something else than the model
 

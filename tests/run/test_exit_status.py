@@ -164,11 +164,10 @@ def test_the_command_to_look_further_looks_at_the_same_lock(lockctl):
             assert f"pid {holder.pid}" in lockctl(*look, env=elsewhere).stdout
 
 
-@pytest.mark.parametrize("status", ["0", "1", "33", "255"])
-def test_the_status_of_a_refusal_can_be_chosen(lockctl, status):
+def test_the_status_of_a_refusal_can_be_chosen(lockctl):
     lockctl.start_holding("a")
-    assert lockctl("run", "-l", "a", "-E", status, "--", "true").returncode == int(status)
-    assert lockctl("run", "-l", "a", f"--conflict-exit-code={status}", "--", "true").returncode == int(status)
+    for words, status in ((("-E", "0"), 0), (("-E", "33"), 33), (("--conflict-exit-code=1",), 1), (("-E255",), 255)):
+        assert lockctl("run", "-l", "a", *words, "--", "true").returncode == status
 
 
 def test_skip_ok_says_nothing_and_is_a_success(lockctl):
@@ -215,7 +214,7 @@ def test_max_runtime_begins_with_the_signal_that_was_chosen(lockctl, locks):
 
 
 def test_the_lock_is_free_the_moment_that_run_has_ended(lockctl):
-    for _ in range(10):
+    for _ in range(5):
         assert lockctl("run", "-l", "a", "--", "true").returncode == 0
 
 

@@ -18,6 +18,7 @@ from urllib.parse import quote
 import pytest
 
 from lockctl.fence import Mark, locate, sql
+from tests.fleet.hosts import inspect
 from tests.jobs import LIMIT, alive, eventually, guard_of
 from tests.run.mounts import FULL_DISK, READ_ONLY
 
@@ -53,7 +54,7 @@ def kept(path):
 
 
 def free(lockctl, name="a"):
-    return json.loads(lockctl("inspect", name, "--json").stdout)["state"] == "free"
+    return inspect(lockctl, name)["state"] == "free"
 
 
 # run --fence
@@ -209,8 +210,17 @@ def test_who_may_write_to_a_resource_and_not_read_it_can_advance_its_mark(lockct
     assert json.loads(report.read_text())["outcome"] == "exited"
 
 
-@pytest.mark.parametrize("resource", ["foo://x", "redis://h:99999/", "redis://h/?bogus=1", "sqlite:x", "/a\x1b/"])
-@pytest.mark.parametrize("of_file", [True, False])
+@pytest.mark.parametrize(
+    ("resource", "of_file"),
+    [
+        ("foo://x", True),
+        ("redis://h:99999/", False),
+        ("redis://h/?bogus=1", True),
+        ("sqlite:x", False),
+        ("sqlite:x", True),
+        ("/a\x1b/", False),
+    ],
+)
 def test_a_wrong_resource_says_where_it_was_given(refused, lockctl, locks, resource, of_file):
     config = locks / ".config.toml"
     config.write_text(f"[defaults]\nfence = {json.dumps(resource)}\n" if of_file else "")

@@ -11,17 +11,18 @@ import time
 
 import pytest
 
+from tests.fleet.hosts import inspect
 from tests.jobs import LIMIT, alive, eventually
 from tests.run.terminal import Terminal
 from tests.servers.http_proxy import HttpProxy
 
 
 def token_of(lockctl, name):
-    return json.loads(lockctl("inspect", name, "--json").stdout)["holders"][0]["token"]
+    return inspect(lockctl, name)["holders"][0]["token"]
 
 
 def state_of(lockctl, name):
-    return json.loads(lockctl("inspect", name, "--json").stdout)["state"]
+    return inspect(lockctl, name)["state"]
 
 
 def test_a_free_lock_is_no_error(lockctl):
@@ -68,7 +69,7 @@ def test_the_next_holder_starts_only_after_the_last_process_of_the_revoked_job(l
     eventually((locks / ".up").exists)
     look = f"test -e {locks}/.gone"
     waiter = lockctl.start("run", "-l", "a", "--wait", "forever", "--", "sh", "-c", look)
-    eventually(lambda: "waiter 1" in lockctl("inspect", "a").stdout)
+    eventually(lambda: inspect(lockctl, "a")["waiters"])
     assert lockctl("force-release", "a", "--yes").returncode == 0
     assert (locks / ".gone").exists()
     assert holder.wait(timeout=LIMIT) == 76

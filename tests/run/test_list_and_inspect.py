@@ -14,6 +14,7 @@ import termios
 import pytest
 import yaml
 
+from tests.fleet.hosts import inspect
 from tests.jobs import eventually
 
 LOCK_KEYS = ["name", "backend", "key", "state", "fencing", "slots", "holders", "waiters", "last_run"]
@@ -33,7 +34,7 @@ def inspected(lockctl, name, status=0):
 
 
 def waiting(lockctl, count):
-    return lambda: len(inspected(lockctl, "a")["waiters"]) == count
+    return lambda: len(inspect(lockctl, "a")["waiters"]) == count
 
 
 @pytest.mark.parametrize("used", [False, True])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockctl.supervise import tree
+from tests.fleet.hosts import inspect
 from tests.jobs import LIMIT, alive, eventually, guard_of
 from tests.run.terminal import END_OF_FILE, INTERRUPT, PROMPT, QUIT, SUSPEND, Terminal
 
@@ -255,7 +255,7 @@ def test_a_pager_under_lockctl_keeps_the_terminal(terminal):
 def test_ctrl_z_while_waiting_for_the_lock(terminal, lockctl):
     holder = lockctl.start_holding("t")
     terminal.line("lockctl run -l t --wait forever -- echo now-$((40+2))")
-    eventually(lambda: "waiter 1" in lockctl("inspect", "t").stdout)
+    eventually(lambda: inspect(lockctl, "t")["waiters"])
     terminal.type(SUSPEND)
     terminal.expect("Stopped")
     terminal.expect(PROMPT)
@@ -269,7 +269,7 @@ def test_ctrl_z_while_waiting_for_the_lock(terminal, lockctl):
 def test_ctrl_c_while_waiting_for_the_lock(terminal, lockctl):
     lockctl.start_holding("t")
     terminal.line("lockctl run -l t --wait forever -- echo ran")
-    eventually(lambda: "waiter 1" in lockctl("inspect", "t").stdout)
+    eventually(lambda: inspect(lockctl, "t")["waiters"])
     terminal.type(INTERRUPT)
     terminal.expect(PROMPT)
     terminal.line("echo status-$?")
@@ -349,7 +349,7 @@ def test_ctrl_z_does_not_stop_a_wait_where_no_shell_could_continue_it(lockctl, w
     opened = window(
         *around, lockctl.command, "run", "-l", "t", "--wait", "forever", "--", "sh", "-c", "echo now-$((40+2))"
     )
-    eventually(lambda: "waiter 1" in lockctl("inspect", "t").stdout)
+    eventually(lambda: inspect(lockctl, "t")["waiters"])
     opened.type(SUSPEND)
     opened.expect(r"\^Z")
     holder.terminate()
@@ -404,7 +404,7 @@ def test_a_kill_of_the_whole_process_group_leaves_the_guard_to_end_the_rest(term
 def test_what_is_typed_in_the_wait_for_the_lock_does_not_end_a_guard_whose_run_ignores_it(terminal, lockctl):
     holder = lockctl.start_holding("t")
     terminal.line("(trap '' INT QUIT; exec lockctl run -l t --wait forever -- echo now-$((40+2)))")
-    eventually(lambda: "waiter 1" in lockctl("inspect", "t").stdout)
+    eventually(lambda: inspect(lockctl, "t")["waiters"])
     for key, shown in ((INTERRUPT, r"\^C"), (QUIT, r"\^\\")):
         terminal.type(key)
         terminal.expect(shown)
@@ -506,7 +506,7 @@ def test_an_interrupt_between_the_grant_and_the_start_of_the_command_is_not_lost
     terminal.line("lockctl run -l t -v --wait forever -- sleep 60; echo ended-$?")
     keeper = eventually(lambda: [pid for pid in tree.children(terminal.process.pid) if name_of(pid) == b"lockctl"])[0]
     guard = guard_of(keeper)
-    eventually(lambda: len(json.loads(lockctl("inspect", "t", "--json").stdout)["waiters"]) == 1, pause=0.02)
+    eventually(lambda: len(inspect(lockctl, "t")["waiters"]) == 1, pause=0.02)
     os.kill(guard, signal.SIGSTOP)
     holder.terminate()
     terminal.expect("acquired")

@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from lockctl.supervise import tree
+from tests.fleet.hosts import inspect
 from tests.jobs import LIMIT, alive, eventually, guard_of
 from tests.run.terminal import Terminal
 
 
 def waiters(lockctl, name):
-    return json.loads(lockctl("inspect", name, "--json").stdout)["waiters"]
+    return inspect(lockctl, name)["waiters"]
 
 
 def start_waiting(lockctl, *options, through=None):
@@ -153,7 +154,7 @@ def test_a_signal_ends_the_random_delay_before_the_lock_is_taken(lockctl, locks,
     eventually(lambda: tree.children(delayed.pid))
     tree.send(delayed.pid, number)
     assert delayed.wait(timeout=LIMIT) == 128 + number
-    assert json.loads(lockctl("inspect", "a", "--json").stdout)["state"] == "free"
+    assert inspect(lockctl, "a")["state"] == "free"
     assert not (locks / ".ran").exists()
 
 
