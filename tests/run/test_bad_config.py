@@ -18,12 +18,7 @@ def file(locks):
 
 @pytest.mark.parametrize(
     ("text", "line", "key"),
-    [
-        ('[defaults]\nttl = "30s"\nttll = "5s"\n', 3, "ttll"),
-        ('# one\n[locks."other-*"]\nleftover = "eat"\n', 3, "leftover"),
-        ('[defaults]\n"bad\\u001b[31m" = 1\n', 2, "bad"),
-        ("[defaults]\nttl = 1e400\n", 2, "ttl"),
-    ],
+    [('# one\n[locks."other-*"]\nleftover = "eat"\n', 3, "leftover"), ('[defaults]\n"bad\\u001b[31m" = 1\n', 2, "bad")],
 )
 def test_a_wrong_entry_is_named_with_file_key_and_line(refused, file, text, line, key):
     file.write_text(text)
@@ -120,17 +115,9 @@ def test_a_place_that_cannot_be_used_says_who_named_it(refused, file, locks, nam
     assert refused(78, "-l", "a", "--config", str(file)).startswith(f"lockctl: a: {file} [defaults] {name}: ")
 
 
-@pytest.mark.parametrize(
-    "word", ["nosuch", "", "nosuch://host/", "file://host/dir", "file:relative", "file:///x?y=z", "file:///%zz"]
-)
-def test_a_wrong_backend_is_refused(refused, word):
-    status = 64 if not word else 78
+@pytest.mark.parametrize(("word", "status"), [("", 64), ("nosuch", 78), ("file://host/dir", 78), ("file:///%zz", 78)])
+def test_a_wrong_backend_is_refused(refused, word, status):
     refused(status, "-l", "a", f"--backend={word}")
-
-
-def test_a_secret_in_a_wrong_backend_url_is_not_repeated(refused):
-    for url in ("nosuch://user:hunter2@host/", "file://user:hunter2@host/x", "file:///x?password=hunter2"):
-        assert "hunter2" not in refused(78, "-l", "a", "--backend", url)
 
 
 def test_a_good_configuration_counts(lockctl, file):

@@ -204,6 +204,7 @@ WITH_A_SECRET = [
     f"file:///var/lib/lockctl?password={SECRET}",
     f"file:///var/lib/lockctl?any_filesystem={SECRET}",
     f"file:///var/lib/lockctl?{SECRET}=%zz",
+    f"nosuch://user:{SECRET}@host/",
     f"//user:{SECRET}@host",
     f"user:{SECRET}@host",
     f"redis://:{SECRET}/{SECRET}@127.0.0.1:1/0",
