@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -112,7 +113,7 @@ def test_the_words_of_a_foreign_process_are_cleaned_too(lockctl, locks):
             holder.kill()
 
 
-IMPOSSIBLE = [
+IMPOSSIBLE: list[dict[str, Any]] = [
     {"acquired_at": 1e300, "ttl": float("nan"), "pid": "12"},
     {"acquired_at": -1e300, "ttl": 1e300, "pid": -1},
     {"acquired_at": float("nan"), "ttl": -5, "pid": 10**300},
@@ -147,7 +148,7 @@ def test_a_token_of_any_size_is_shown(lockctl, hold):
     }
 
 
-PAGES = [
+PAGES: list[dict[str, Any]] = [
     {"owner": EVIL, "host": EVIL, "user": EVIL, "mode": EVIL, "command": [EVIL]},
     {"owner": 7, "mode": ["slot"], "slots": {}, "taken_by": [], "pid_ns": {}},
     {"acquired_at": 1e300, "slots": 10**300, "pid": -1, "command": {}},
