@@ -135,7 +135,6 @@ class MysqlHarness(DatabaseHarness):
 
     dialect = "mysql"
     two_lines = "'a\\nb'"
-    crashes = 6
 
     def __init__(self, server: MariaDb, *, table: bool = True) -> None:
         super().__init__(server)

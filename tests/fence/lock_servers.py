@@ -72,8 +72,6 @@ STRANGE = [
 class ServedFenceHarness(FenceHarness):
     """Marks below a prefix of their own in a shared server, behind a network that can be cut."""
 
-    crashes = 6
-
     def __init__(self, server: Any) -> None:
         self.server = server
         self.prefix = f"fence-{os.urandom(6).hex()}/"

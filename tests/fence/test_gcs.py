@@ -27,8 +27,6 @@ pytestmark = pytest.mark.slow
 class GcsHarness(ObjectHarness):
     """A bucket of its own."""
 
-    crashes = 5
-
     def __init__(self, server: Gcs) -> None:
         super().__init__(server)
         self.peer = server

@@ -30,8 +30,6 @@ SECRET = "wJalrXUtnFEMI0K7MDENG0bPxRfiCYEXAMPLEKEY"
 class S3Harness(ObjectHarness):
     """A bucket of its own."""
 
-    crashes = 5  # each process loads botocore
-
     def __init__(self, server: Moto) -> None:
         super().__init__(server)
         self.bucket = f"t{os.urandom(6).hex()}"

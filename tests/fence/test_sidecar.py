@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 
 class SidecarHarness(FenceHarness):
+    crashes = 12
+
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 

@@ -33,8 +33,6 @@ EVERYBODY = [make_acl("world", "anyone", all=True)]
 class ZooKeeperHarness(ServedFenceHarness):
     """See there."""
 
-    crashes = 4
-
     def __init__(self, server: ZooKeeper) -> None:
         super().__init__(server)
         self.root = f"/fence-{os.urandom(6).hex()}"

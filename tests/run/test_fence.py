@@ -516,9 +516,10 @@ def test_nothing_runs_under_a_stale_token_or_a_mark_that_is_held(lockctl, stock,
 
 def test_signals_reach_the_command_which_decides(holding, stock):
     out = stock.parent / ".out"
-    script = f"trap 'echo usr1 >> {out}' USR1; trap 'echo term >> {out}; exit 5' TERM; while :; do sleep 0.05; done"
-    run = holding("sh", "-c", f"{script}")
-    time.sleep(0.2)
+    trapped = stock.parent / ".trapped"
+    script = f"trap 'echo usr1 >> {out}' USR1; trap 'echo term >> {out}; exit 5' TERM; : > {trapped}"
+    run = holding("sh", "-c", f"{script}; while :; do sleep 0.05; done")
+    eventually(trapped.exists)
     run.send_signal(signal.SIGUSR1)
     eventually(lambda: out.exists() and out.read_text() == "usr1\n")
     run.send_signal(signal.SIGTERM)
