@@ -17,9 +17,10 @@ test: $(VENV)/bin/pip
 	$(MAKE) -j4 --no-print-directory lint compiled tools archive
 	$(BIN)/python -m tests.suite
 
-# what pytest makes of the tests, which each worker would make for itself otherwise
+# what pytest makes of the tests, and Hypothesis of all characters, which each worker would make for itself otherwise
 compiled: $(VENV)/dev
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --collect-only -q >/dev/null || true
+	$(BIN)/python -c 'from hypothesis import given, strategies as st; given(st.text())(lambda text: None)()' || true
 
 # what ZooKeeper loads at each of its many starts
 archive: $(VENV)/dev servers
