@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
+from subprocess import PIPE
 from typing import TYPE_CHECKING
 
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
-from tests.contract.harness import LIMIT, claim, take
+from tests.contract.harness import LIMIT, claim, one_of, reader, take, waiters
+from tests.contract.keeping import holder_of, revoke
+from tests.jobs import eventually
 
 if TYPE_CHECKING:
     from tests.jobs import Lockctl
@@ -19,21 +21,23 @@ def check_everything(lockctl: Lockctl, url: str, *, shared: bool = True) -> None
 
     *shared*: whether the backend has readers.
     """
+    words = ("-l", "nightly", "-b", url, "--wait", "forever", "--once-per", "1h", "--min-hold", "2s", "--", "true")
     holder = lockctl.start_holding("nightly", "-b", url)
-    waiter = lockctl.start("run", "-l", "nightly", "-b", url, "--wait", "forever", "--", "true")
-    listed = lockctl("list", "-b", url, "--json")
-    assert [lock["name"] for lock in json.loads(listed.stdout)] == ["nightly"], listed.stderr
-    assert lockctl("force-release", "nightly", "--yes", "-b", url).returncode == 0
-    assert holder.wait(30) == 76
-    assert waiter.wait(30) == 0
-    readers = [["--shared"]] if shared else []
-    for more in (*readers, ["--slots", "2"], ["--once-per", "1h"], ["--min-hold", "2s"]):
-        done = lockctl("run", "-l", more[0].strip("-"), "-b", url, *more, "--", "true")
-        assert (done.returncode, done.stderr) == (0, ""), more
-    again = lockctl("run", "-l", "once-per", "-b", url, "--once-per", "1h", "--", "true")
-    assert again.returncode == 75
-    runs = json.loads(lockctl("history", "nightly", "-b", url, "--json").stdout)
-    assert {run["outcome"] for run in runs} == {"revoked", "exited"}
+    with contextlib.closing(open_backend(parse_url(url))) as operator:
+        waiter = lockctl.start("run", *words, stderr=PIPE)
+        eventually(lambda: waiters(operator) != 0)
+        assert [lock.name for lock in operator.list("*", timeout=LIMIT)] == ["nightly"]
+        assert revoke(operator, holder_of(operator)) is not None
+        assert holder.wait(30) == 76
+        assert waiter.communicate(timeout=30)[1] == ""
+        assert waiter.returncode == 0
+        for wanted in (reader(name="readers"), one_of(2, name="slots"))[not shared :]:
+            grant = take(operator, wanted)
+            operator.renew(grant, timeout=LIMIT)
+            operator.release(grant, timeout=LIMIT)
+        assert operator.last_success("nightly", timeout=LIMIT) is not None
+        assert {run.outcome for run in operator.history("nightly", timeout=LIMIT)} == {"revoked", "exited"}
+        eventually(lambda: operator.inspect("nightly", timeout=LIMIT).state == "free")
 
 
 def use_objects(url: str) -> None:

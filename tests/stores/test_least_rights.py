@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.contract.harness import claim, one_of
+from tests.promises.attempts import accepted, refused, use
 from tests.promises.rights import check_everything
 from tests.servers.consul import Consul
 
@@ -31,14 +33,6 @@ def recipe(heading: str) -> list[str]:
     return [line.strip() for line in section.splitlines() if line.startswith("    ")]
 
 
-def refusal(lockctl: Lockctl, url: str, *options: str) -> str:
-    """The one line that is said when a run is refused."""
-    done = lockctl("run", "-b", url, "-l", "nightly", *options, "--", "echo", "ran")
-    assert (done.returncode, done.stdout) == (78, ""), done.stderr
-    assert done.stderr.count("\n") == 1
-    return done.stderr
-
-
 def test_the_pages_say_the_same_of_each_server() -> None:
     backends = (PAGES / "lockctl-backends.7.txt").read_text(encoding="utf-8")
     for heading in ("etcd", "ZooKeeper", "NATS", "Kubernetes"):
@@ -49,7 +43,7 @@ def test_the_pages_say_the_same_of_each_server() -> None:
 
 
 @pytest.fixture
-def postgres(postgres_server: Postgres, lockctl: Lockctl) -> Iterator[Callable[..., str]]:
+def postgres(postgres_server: Postgres) -> Iterator[Callable[..., str]]:
     """Gives the answer of the superuser in a database with the tables, and a user without rights."""
     database = "rights"
 
@@ -58,7 +52,7 @@ def postgres(postgres_server: Postgres, lockctl: Lockctl) -> Iterator[Callable[.
 
     postgres_server.command(f"create database {database}", database="postgres")
     owner = f"postgresql://{postgres_server.superuser}@{postgres_server.address}/{database}?tls=no"
-    assert lockctl("run", "-b", owner, "-l", "first", "--slots", "2", "--", "true").returncode == 0
+    use(owner, one_of(2))
     command(f"create role {USER} login password 's3cret'; revoke all on schema public from public")
     yield command
     postgres_server.command(f"drop database {database} with (force)", database="postgres")
@@ -74,10 +68,10 @@ def test_postgresql(lockctl: Lockctl, postgres_server: Postgres, postgres: Calla
     check_everything(lockctl, url)
     for grant, said in ((fence, "GRANT SELECT, INSERT, UPDATE ON"), (schema, "GRANT USAGE ON SCHEMA public")):
         postgres(grant.replace("GRANT", "REVOKE").replace(" TO ", " FROM "))
-        assert said in refusal(lockctl, url)
+        refused(url, said)
         postgres(grant)
     postgres(f"REVOKE SELECT ON lockctl_holder FROM {USER}")
-    assert "GRANT SELECT, INSERT, UPDATE, DELETE ON" in refusal(lockctl, url, "--slots", "2")
+    refused(url, "GRANT SELECT, INSERT, UPDATE, DELETE ON", wanted=one_of(2))
     postgres(signal)
 
 
@@ -88,19 +82,17 @@ def test_mysql(lockctl: Lockctl, mariadb_server: MariaDb) -> None:
     command(f"grant all on rights.* to {mariadb_server.user}")
     command(f"create user {USER} identified by 's3cret'; grant usage on rights.* to {USER}")
     try:
-        assert lockctl("run", "-b", owner, "-l", "first", "--", "true").returncode == 0
+        accepted(owner)
         url = f"mysql://{USER}:s3cret@{mariadb_server.address}/rights"
-        bare = refusal(lockctl, url)
-        assert "GRANT this user SELECT, INSERT, UPDATE, DELETE" in bare
+        refused(url, "GRANT this user SELECT, INSERT, UPDATE, DELETE", "s3cret")
         (grant,) = recipe("MySQL")
         whole = grant.replace("ON ", "ON rights.").replace("USER", USER)
         command(whole)
         check_everything(lockctl, url)
         for right in ("SELECT", "INSERT", "UPDATE"):
             command(f"REVOKE {right} ON rights.lockctl_lock FROM {USER}")
-            assert "GRANT SELECT, INSERT, UPDATE, DELETE ON `rights`.lockctl_lock TO" in refusal(
-                lockctl, url, "-l", f"without-{right.lower()}"
-            )
+            said = "GRANT SELECT, INSERT, UPDATE, DELETE ON `rights`.lockctl_lock TO"
+            refused(url, said, wanted=claim(f"without-{right.lower()}"))
             command(whole)
     finally:
         command(f"drop user {USER}; drop database rights")
@@ -121,7 +113,7 @@ def test_consul(lockctl: Lockctl, start_server: Callable[..., Consul]) -> None:
     for missing in rules:
         url = f"consul://:{token([rule for rule in rules if rule != missing])}@{server.address}/"
         (named,) = re.findall(r"^(\w+)_prefix", missing)
-        assert named in refusal(lockctl, url)
+        refused(url, named)
     reader = token([rule.replace("write", "read") if rule.startswith("key") else rule for rule in rules])
-    said = refusal(lockctl, f"consul://:{reader}@{server.address}/")
-    assert f"consul at {server.address}: Permission denied: the token needs key_prefix" in said
+    said = f"consul at {server.address}: Permission denied: the token needs key_prefix"
+    refused(f"consul://:{reader}@{server.address}/", said, reader)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING
 
 import pytest
 
+from lockctl.errors import BackendUnavailable, ConfigError
+from tests.jobs import eventually
+from tests.promises.attempts import attempt, refused
 from tests.servers.consul import Consul
 from tests.servers.process import Server
 
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
 
     from tests.jobs import Lockctl
     from tests.servers.certificates import Certificates
-
-UNAVAILABLE, MISCONFIGURED = 69, 78
 
 
 @pytest.fixture(scope="module")
@@ -52,58 +52,33 @@ def shown(certificates: Certificates) -> str:
     return f"ca={certificates.ca}&cert={certificates.client_cert}&key={certificates.client_key}"
 
 
-def test_what_has_not_the_form_of_a_token_is_not_known_either(
-    lockctl: Lockctl, guarded: Consul, certificates: Certificates
-) -> None:
-    url = f"consuls://{guarded.address}/?{shown(certificates)}"
-    done = lockctl("list", "-b", url, env={"LOCKCTL_PASSWORD": "not even a uuid"})
-    assert (done.returncode, done.stderr.count("\n")) == (MISCONFIGURED, 1)
-    assert "the token is not known there" in done.stderr
-    assert "not even" not in done.stderr
-
-
-def test_a_token_without_the_rights_is_told_which_are_missing(
-    lockctl: Lockctl, guarded: Consul, certificates: Certificates
-) -> None:
-    url = f"consuls://{guarded.address}/?{shown(certificates)}&prefix=elsewhere/"
-    done = lockctl("run", "-b", url, "-l", "nightly", "--", "true", env={"LOCKCTL_PASSWORD": guarded.token})
-    assert done.returncode == MISCONFIGURED
-    assert 'key_prefix "elsewhere/" { policy = "write" }' in done.stderr
-    assert guarded.token not in done.stderr
+def test_a_token_that_is_none_or_lacks_rights_is_told_so(guarded: Consul, certificates: Certificates) -> None:
+    place = f"{guarded.address}/?{shown(certificates)}"
+    refused(f"consuls://:not%20even%20a%20uuid@{place}", "the token is not known there", "not even")
+    rights = 'key_prefix "elsewhere/" { policy = "write" }'
+    refused(f"consuls://:{guarded.token}@{place}&prefix=elsewhere/", rights, guarded.token)
 
 
 @pytest.mark.parametrize("own", ["", "&cert={other_cert}&key={other_key}"], ids=["none", "a stranger's"])
 def test_a_client_without_a_certificate_of_the_authority_is_refused(
-    lockctl: Lockctl, guarded: Consul, certificates: Certificates, own: str
+    guarded: Consul, certificates: Certificates, own: str
 ) -> None:
-    url = f"consuls://{guarded.address}/?ca={certificates.ca}{own.format_map(vars(certificates))}"
-    done = lockctl("run", "-b", url, "-l", "nightly", "--", "true", env={"LOCKCTL_PASSWORD": guarded.token})
-    assert done.returncode == MISCONFIGURED, done.stderr
-    assert "refuses TLS with us" in done.stderr
-    assert guarded.address in done.stderr
-    assert guarded.token not in done.stderr
+    place = f"{guarded.address}/?ca={certificates.ca}{own.format_map(vars(certificates))}"
+    assert guarded.address in refused(f"consuls://:{guarded.token}@{place}", "refuses TLS with us", guarded.token)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "status"),
-    [("ca={ca}", MISCONFIGURED), ("ca={ca}&tls_name=elsewhere.example", 0), ("insecure=yes", 0)],
-)
 def test_the_name_of_the_server_is_verified_unless_another_is_given(
-    lockctl: Lockctl, misnamed: Consul, certificates: Certificates, parameters: str, status: int
+    misnamed: Consul, certificates: Certificates
 ) -> None:
-    url = f"consuls://{misnamed.address}/?{parameters.format(ca=certificates.ca)}"
-    done = lockctl("run", "-b", url, "-l", "nightly", "-w", "20s", "--", "true")
-    assert done.returncode == status, done.stderr
-    assert status == 0 or "match" in done.stderr
+    place = f"consuls://{misnamed.address}/?"
+    for parameters in (f"ca={certificates.ca}&tls_name=elsewhere.example", "insecure=yes"):
+        eventually(lambda parameters=parameters: attempt(place + parameters) is None)  # type: ignore[misc]
+    refused(f"{place}ca={certificates.ca}", "match")
 
 
-def test_tls_to_a_server_without_it_says_so(
-    lockctl: Lockctl, consul_server: Consul, certificates: Certificates
-) -> None:
+def test_tls_to_a_server_without_it_says_so(consul_server: Consul, certificates: Certificates) -> None:
     url = f"consuls://{consul_server.address}/?ca={certificates.ca}"
-    done = lockctl("run", "-b", url, "-l", os.urandom(4).hex(), "--", "true")
-    assert done.returncode in {UNAVAILABLE, MISCONFIGURED}
-    assert "TLS" in done.stderr
+    refused(url, "TLS", kind=(BackendUnavailable, ConfigError))
 
 
 def test_a_holder_whose_token_is_withdrawn_is_not_told_that_it_lost_the_lock(

@@ -10,10 +10,14 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.contract.harness import claim, one_of
+from tests.promises.attempts import refused
+from tests.promises.tokens import tenure
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.jobs import Lockctl
+    from lockctl.model import Claim
     from tests.servers.postgres import Postgres
 
 NUMBERS = itertools.count()
@@ -23,9 +27,8 @@ TABLES = "select schemaname from pg_tables where tablename ~ '^lockctl_' and sch
 class Shared:
     """A database of two users: *own* has a schema of its own name, and *plain* has none."""
 
-    def __init__(self, server: Postgres, lockctl: Lockctl) -> None:
+    def __init__(self, server: Postgres) -> None:
         self.server = server
-        self.lockctl = lockctl
         word = f"s{os.getpid()}_{next(NUMBERS)}"
         self.database, self.own, self.plain = f"{word}_jobs", f"{word}_own", f"{word}_plain"
         server.command(f"create role {self.own} login; create role {self.plain} login", database="postgres")
@@ -36,22 +39,16 @@ class Shared:
         """What psql prints for a statement of the superuser."""
         return self.server.command(statement, database=self.database).strip()
 
-    def run(self, user: str, *options: str, query: str = "") -> int:
-        """The token of a run."""
-        done = self.lockctl(*self._words(user, options, query), "printenv", "LOCKCTL_TOKEN")
-        assert (done.returncode, done.stderr) == (0, "")
-        return int(done.stdout)
+    def run(self, user: str, query: str = "") -> int:
+        """The token of a grant."""
+        return tenure(self._url(user, query)).token
 
-    def refusal(self, user: str, *options: str, query: str = "") -> str:
-        """What a run says that is refused for its configuration."""
-        done = self.lockctl(*self._words(user, options, query), "echo", "ran")
-        assert (done.returncode, done.stdout) == (78, "")
-        assert len(done.stderr.splitlines()) == 1
-        return done.stderr
+    def refusal(self, user: str, query: str = "", wanted: Claim | None = None) -> str:
+        """What is said to who is refused for its configuration."""
+        return refused(self._url(user, query), "", wanted=wanted)
 
-    def _words(self, user: str, options: tuple[str, ...], query: str) -> tuple[str, ...]:
-        url = f"postgresql://{user}@{self.server.address}/{self.database}{query}"
-        return ("run", "-b", url, "-l", "nightly", *options, "--")
+    def _url(self, user: str, query: str) -> str:
+        return f"postgresql://{user}@{self.server.address}/{self.database}{query}"
 
     def close(self) -> None:
         self.server.command(f"drop database {self.database} with (force)", database="postgres")
@@ -59,18 +56,18 @@ class Shared:
 
 
 @pytest.fixture
-def shared(postgres_server: Postgres, lockctl: Lockctl) -> Iterator[Shared]:
-    made = Shared(postgres_server, lockctl)
+def shared(postgres_server: Postgres) -> Iterator[Shared]:
+    made = Shared(postgres_server)
     yield made
     made.close()
 
 
-@pytest.mark.parametrize("options", [(), ("--slots", "2")])
+@pytest.mark.parametrize("wanted", [claim(), one_of(2)], ids=["alone", "slot"])
 def test_no_second_table_of_tokens_is_made_beside_one_in_the_schema_of_another_user(
-    shared: Shared, options: tuple[str, ...]
+    shared: Shared, wanted: Claim
 ) -> None:
     first = shared.run(shared.own)
-    said = shared.refusal(shared.plain, *options)
+    said = shared.refusal(shared.plain, wanted=wanted)
     assert f"lockctl_fence is already in the schema {shared.own}," in said
     assert f"say ?schema={shared.own} in the URLs of all users" in said
     assert set(shared.command(TABLES).split()) == {shared.own}
@@ -89,7 +86,6 @@ def test_no_second_table_of_tokens_is_made_by_a_user_whose_search_path_leaves_ou
     shared.command(
         f"alter role {shared.own} set search_path = {shared.own}, public; grant all on lockctl_fence to public"
     )
-    shared.command("grant all on lockctl_history to public")
     shared.run(shared.own)
     assert set(shared.command(TABLES).split()) == {"public"}
 
@@ -126,8 +122,8 @@ def test_statements_for_the_owner_can_be_run_as_they_are_whatever_the_names(shar
     shared.command(f"create role {role} login; revoke all on schema public from public")
     named, plain = (quote(name, safe="") for name in (user, schema))
 
-    def told(beginning: str, query: str, *options: str) -> None:
-        statements = shared.refusal(named, *options, query=query).partition("run: ")[2]
+    def told(beginning: str, query: str, wanted: Claim | None = None) -> None:
+        statements = shared.refusal(named, query, wanted).partition("run: ")[2]
         assert statements.startswith(beginning)
         shared.command(statements)
 
@@ -135,7 +131,7 @@ def test_statements_for_the_owner_can_be_run_as_they_are_whatever_the_names(shar
         query = f"?schema={plain}"
         told(f"CREATE SCHEMA {home}; ", query)
         first = shared.run(named, query=query)
-        told(f"CREATE TABLE IF NOT EXISTS {home}.lockctl_holder ", query, "--slots", "2")
+        told(f"CREATE TABLE IF NOT EXISTS {home}.lockctl_holder ", query, one_of(2))
         shared.command(f"revoke insert on {home}.lockctl_fence from {role}")
         told(f"GRANT SELECT, INSERT, UPDATE ON {home}.lockctl_fence TO {role}", query)
         shared.command(f"revoke usage on schema {home} from {role}")

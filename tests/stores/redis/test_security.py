@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lockctl.errors import BackendUnavailable, ConfigError
 from tests.jobs import LIMIT, eventually
+from tests.promises import attempts
+from tests.promises.attempts import accepted
 from tests.promises.rights import check_everything
 from tests.servers import resp
 from tests.servers.redis import Redis, RedisSentinel
@@ -25,19 +28,8 @@ PASSWORD = "s3cret-horse"
 WRONG = "wr0ng-mule"
 
 
-def refused(lockctl: Lockctl, url: str, said: str, statuses: tuple[int, ...] = (78,)) -> None:
-    """A run is refused with a line that says why, and nothing secret in it."""
-    done = lockctl("run", "-l", "nightly", "-b", url, "--", "true")
-    assert done.returncode in statuses, done.stderr
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert PASSWORD not in done.stderr
-    assert WRONG not in done.stderr
-
-
-def accepted(lockctl: Lockctl, url: str) -> None:
-    done = lockctl("run", "-l", "nightly", "-b", url, "--", "true")
-    assert (done.returncode, done.stderr) == (0, "")
+def refused(url: str, said: str, kind: Any = ConfigError) -> None:
+    attempts.refused(url, said, PASSWORD, WRONG, kind=kind)
 
 
 RIGHTS = {
@@ -62,11 +54,11 @@ def test_who_may_do_what_is_named_and_the_rights_of_the_manual_are_enough(
     extra = [f"user {user} on >{PASSWORD} {rights}" for user, rights in users.items()]
     server = start_server(Redis, password=PASSWORD, user="lockctl", extra=extra)
     for login in ("lockctl", "default"):
-        accepted(lockctl, f"redis://{login}:{PASSWORD}@{server.address}/0")
+        accepted(f"redis://{login}:{PASSWORD}@{server.address}/0")
     for login in (f"lockctl:{WRONG}", f"nobody:{PASSWORD}"):
-        refused(lockctl, f"redis://{login}@{server.address}/0", "does not accept the user name or the password")
+        refused(f"redis://{login}@{server.address}/0", "does not accept the user name or the password")
     for user, (_, said) in RIGHTS.items():
-        refused(lockctl, f"redis://{user}:{PASSWORD}@{server.address}/0", said)
+        refused(f"redis://{user}:{PASSWORD}@{server.address}/0", said)
     check_everything(lockctl, f"redis://narrow:{PASSWORD}@{server.address}/0")
 
 
@@ -90,30 +82,36 @@ def test_why_a_lock_is_not_given_back_after_a_change_of_passwords_is_named(
     assert PASSWORD not in said
 
 
-def test_a_password_for_a_server_without_one_is_named(lockctl: Lockctl, redis_server: Redis) -> None:
-    refused(lockctl, f"redis://:{WRONG}@{redis_server.address}/0", "the server has no password")
+def test_a_password_for_a_server_without_one_is_named(redis_server: Redis) -> None:
+    refused(f"redis://:{WRONG}@{redis_server.address}/0", "the server has no password")
 
 
 @pytest.mark.parametrize("scheme", ["redis", "redlock"])
 def test_a_user_with_an_empty_password_is_not_taken_for_the_one_without_a_name(
-    lockctl: Lockctl, start_server: Start, scheme: str
+    start_server: Start, scheme: str
 ) -> None:
     users = [f"user worker on >{PASSWORD} ~* &* +@all", "user open on nopass ~* &* +@all -evalsha"]
     nodes = [start_server(Redis, extra=users).address for _ in range(3 if scheme == "redlock" else 1)]
-    refused(lockctl, f"{scheme}://worker:@{','.join(nodes)}/0", "does not accept the user name or the password")
-    refused(lockctl, f"{scheme}://open:@{','.join(nodes)}/0", "it may not run evalsha")
-    accepted(lockctl, f"{scheme}://:@{','.join(nodes)}/0")
+    refused(f"{scheme}://worker:@{','.join(nodes)}/0", "does not accept the user name or the password")
+    refused(f"{scheme}://open:@{','.join(nodes)}/0", "it may not run evalsha")
+    accepted(f"{scheme}://:@{','.join(nodes)}/0")
 
 
 def test_a_client_certificate_is_shown_when_the_server_wants_one(
-    lockctl: Lockctl, start_server: Start, certificates: Certificates
+    start_server: Start, certificates: Certificates
 ) -> None:
     server = start_server(MutualRedis, tls=certificates)
     own = f"cert={certificates.client_cert}&key={certificates.client_key}"
-    accepted(lockctl, f"rediss://{server.address}/0?ca={certificates.ca}&{own}")
-    refused(lockctl, f"rediss://{server.address}/0?ca={certificates.ca}", "redis at 127.0.0.1", (69, 78))
+    accepted(f"rediss://{server.address}/0?ca={certificates.ca}&{own}")
+    refused(
+        f"rediss://{server.address}/0?ca={certificates.ca}", "redis at 127.0.0.1", (BackendUnavailable, ConfigError)
+    )
     other = f"cert={certificates.other_cert}&key={certificates.other_key}"
-    refused(lockctl, f"rediss://{server.address}/0?ca={certificates.ca}&{other}", "redis at 127.0.0.1", (69, 78))
+    refused(
+        f"rediss://{server.address}/0?ca={certificates.ca}&{other}",
+        "redis at 127.0.0.1",
+        (BackendUnavailable, ConfigError),
+    )
 
 
 class MutualRedis(Redis):
@@ -136,37 +134,34 @@ class MutualRedis(Redis):
             return secured.recv(5) == b"+PONG"
 
 
-def test_sentinels_with_a_password_of_their_own(lockctl: Lockctl, start_server: Start, tmp_path: Path) -> None:
+def test_sentinels_with_a_password_of_their_own(start_server: Start, tmp_path: Path) -> None:
     group = start_server(RedisSentinel, password=PASSWORD, sentinel_password=WRONG)
     file, sentinels = tmp_path / "password", ",".join(group.sentinel_addresses)
     file.write_text(WRONG)
-    accepted(lockctl, f"redis+sentinel://:{PASSWORD}@{sentinels}/main?sentinel_password_file={file}")
-    refused(lockctl, f"redis+sentinel://:{PASSWORD}@{sentinels}/main", "sentinel_password_file=")
+    accepted(f"redis+sentinel://:{PASSWORD}@{sentinels}/main?sentinel_password_file={file}")
+    refused(f"redis+sentinel://:{PASSWORD}@{sentinels}/main", "sentinel_password_file=")
     file.write_text(PASSWORD)
     refused(
-        lockctl,
         f"redis+sentinel://:{PASSWORD}@{sentinels}/main?sentinel_password_file={file}",
         "sentinel_password_file=",
     )
 
 
 def test_sentinels_that_can_never_name_a_primary_are_a_wrong_configuration(
-    lockctl: Lockctl, start_server: Start, redis_server: Redis, tmp_path: Path
+    start_server: Start, redis_server: Redis, tmp_path: Path
 ) -> None:
     group = start_server(RedisSentinel)
     sentinels = ",".join(group.sentinel_addresses)
     file = tmp_path / "password"
     file.write_text(WRONG)
-    refused(lockctl, f"redis+sentinel://{sentinels}/elsewhere", "know no primary of this name, only main")
-    refused(
-        lockctl, f"redis+sentinel://{redis_server.address}/main", f"sentinel at {redis_server.address}: no sentinel"
-    )
-    refused(lockctl, f"redis+sentinel://{sentinels}/main?sentinel_password_file={file}", "have no password")
+    refused(f"redis+sentinel://{sentinels}/elsewhere", "know no primary of this name, only main")
+    refused(f"redis+sentinel://{redis_server.address}/main", f"sentinel at {redis_server.address}: no sentinel")
+    refused(f"redis+sentinel://{sentinels}/main?sentinel_password_file={file}", "have no password")
     group.sentinels[0].kill()  # what is wrong is said by the others
-    refused(lockctl, f"redis+sentinel://{sentinels}/elsewhere", "know no primary of this name, only main")
+    refused(f"redis+sentinel://{sentinels}/elsewhere", "know no primary of this name, only main")
     for each in group.sentinels[1:]:
         each.kill()
-    refused(lockctl, f"redis+sentinel://{sentinels}/elsewhere", "Connection refused", (69,))
+    refused(f"redis+sentinel://{sentinels}/elsewhere", "Connection refused", BackendUnavailable)
 
 
 @pytest.mark.parametrize("way", ["file", "command"])

@@ -11,16 +11,17 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import make_acl
 
-from lockctl.errors import BackendUnavailable
-from lockctl.registry import open_backend
-from lockctl.url import parse_url
+from lockctl.errors import BackendUnavailable, ConfigError
+from tests.contract.harness import LIMIT
+from tests.promises.attempts import accepted, refused
+from tests.promises.harms import administrator
 from tests.promises.rights import check_everything
 from tests.servers.zookeeper import ZooKeeper
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable
 
+    from lockctl.backend import Backend
     from tests.jobs import Lockctl
     from tests.servers.certificates import Certificates
 
@@ -30,87 +31,46 @@ def root() -> str:
     return f"/security-{os.urandom(6).hex()}"
 
 
-@pytest.fixture
-def run(lockctl: Lockctl) -> Callable[[str], subprocess.CompletedProcess[str]]:
-    """`lockctl run -b URL -- true`, to the end."""
-
-    def start(url: str) -> subprocess.CompletedProcess[str]:
-        done = lockctl("run", "-b", url, "-l", "nightly", "--", "true")
-        assert "s3cret" not in done.stdout + done.stderr
-        assert len(done.stderr.splitlines()) <= 1, done.stderr
-        return done
-
-    return start
-
-
 def test_a_server_that_asks_for_a_certificate_gets_it(
-    run: Callable[[str], subprocess.CompletedProcess[str]],
-    start_server: Callable[..., ZooKeeper],
-    certificates: Certificates,
-    root: str,
+    start_server: Callable[..., ZooKeeper], certificates: Certificates, root: str
 ) -> None:
     server = start_server(ZooKeeper, tls=certificates, extra=("ssl.clientAuth=need",))
     url = f"zookeepers://127.0.0.1:{server.tls_port}{root}?ca={certificates.ca}"
-    done = run(f"{url}&cert={certificates.client_cert}&key={certificates.client_key}")
-    assert (done.returncode, done.stderr) == (0, "")
+    accepted(f"{url}&cert={certificates.client_cert}&key={certificates.client_key}")
     for params in ("", f"&cert={certificates.other_cert}&key={certificates.other_key}"):
-        done = run(url + params)
-        assert done.returncode == 78
-        assert "the server refuses TLS with us" in done.stderr
+        refused(url + params, "the server refuses TLS with us")
 
 
 def test_tls_to_the_port_without_it_is_unavailable_with_a_hint(
-    zookeeper_server: ZooKeeper, certificates: Certificates, root: str
+    zookeeper_server: ZooKeeper, certificates: Certificates, opened: Callable[[str], Backend], root: str
 ) -> None:
     url = f"zookeepers://{zookeeper_server.address}{root}?ca={certificates.ca}"
     with pytest.raises(BackendUnavailable, match=r"TLS|closed"):
-        open_backend(parse_url(url)).inspect("nightly", timeout=1.0)
+        opened(url).inspect("nightly", timeout=1.0)
 
 
 def test_a_lock_that_was_made_with_a_password_is_nobody_elses(
-    run: Callable[[str], subprocess.CompletedProcess[str]], lockctl: Lockctl, zookeeper_server: ZooKeeper, root: str
+    zookeeper_server: ZooKeeper, opened: Callable[[str], Backend], root: str, tmp_path: Path
 ) -> None:
-    place = f"{zookeeper_server.address}{root}"
-    url = f"zookeeper://ops:s3cret@{place}"
-    assert run(url).returncode == 0
-    assert run(url).returncode == 0
-    for wrong in (f"zookeeper://ops:wr0ng@{place}", f"zookeeper://{place}"):
-        done = run(wrong)
-        assert done.returncode == 78
-        assert f"no permission below {root}" in done.stderr
-        assert "wr0ng" not in done.stderr
-    seen = lockctl("inspect", "-b", f"zookeeper://ops:wr0ng@{place}", "nightly")
-    assert seen.returncode == 78
-    stranger = KazooClient(hosts=zookeeper_server.address)
-    stranger.start()
-    try:
-        with pytest.raises(NoAuthError):
-            stranger.get_children(f"{root}/nightly")
-    finally:
-        stranger.stop()
-        stranger.close()
+    place, file = f"{zookeeper_server.address}{root}", tmp_path / "password"
+    for _ in range(2):
+        accepted(f"zookeeper://ops:s3cret@{place}")
+    file.write_text("s3cret\n")
+    for source in (f"password_file={file}", f"password_command=cat {file}"):
+        accepted(f"zookeeper://ops@{place}?{source}")
+    (tmp_path / "wrong").write_text("wr0ng")
+    for wrong in (f"ops:wr0ng@{place}", place, f"ops@{place}?password_file={tmp_path}/wrong"):
+        refused(f"zookeeper://{wrong}", f"no permission below {root}", "s3cret", "wr0ng")
+    with pytest.raises(ConfigError, match="no permission"):
+        opened(f"zookeeper://ops:wr0ng@{place}").inspect("nightly", timeout=LIMIT)
+    with administrator(zookeeper_server) as stranger, pytest.raises(NoAuthError):
+        stranger.get_children(f"{root}/nightly")
 
 
-def test_the_password_may_come_from_a_file_or_a_command(
-    run: Callable[[str], subprocess.CompletedProcess[str]], zookeeper_server: ZooKeeper, root: str, tmp_path: Path
-) -> None:
-    (tmp_path / "password").write_text("s3cret\n")
-    place = f"{zookeeper_server.address}{root}"
-    assert run(f"zookeeper://ops:s3cret@{place}").returncode == 0
-    assert run(f"zookeeper://ops@{place}?password_file={tmp_path}/password").returncode == 0
-    assert run(f"zookeeper://ops@{place}?password_command=cat {tmp_path}/password").returncode == 0
-    (tmp_path / "password").write_text("another")
-    assert run(f"zookeeper://ops@{place}?password_file={tmp_path}/password").returncode == 78
-
-
-def test_a_server_that_wants_another_kind_of_proof_says_so(
-    run: Callable[[str], subprocess.CompletedProcess[str]], start_server: Callable[..., ZooKeeper], root: str
-) -> None:
+def test_a_server_that_wants_another_kind_of_proof_says_so(start_server: Callable[..., ZooKeeper], root: str) -> None:
     server = start_server(ZooKeeper, extra=("enforce.auth.enabled=true", "enforce.auth.schemes=digest"))
-    assert run(f"zookeeper://ops:s3cret@{server.address}{root}").returncode == 0
-    done = run(f"zookeeper://{server.address}{root}")
-    assert done.returncode == 78
-    assert "user name" in done.stderr
+    accepted(f"zookeeper://ops:s3cret@{server.address}{root}")
+    refused(f"zookeeper://{server.address}{root}", "user name")
 
 
 def test_the_rights_that_the_manual_names_are_enough(lockctl: Lockctl, zookeeper_server: ZooKeeper, root: str) -> None:
@@ -130,10 +90,8 @@ def test_the_rights_that_the_manual_names_are_enough(lockctl: Lockctl, zookeeper
         for missing in ("create", "read"):
             place = f"{root}/{missing}"
             admin.create(place, create[2].encode(), acl=[make_acl(scheme, "", **{**rights, missing: False})])
-            done = lockctl("run", "-b", f"{url}/{missing}", "-l", "nightly", "--", "echo", "ran")
-            assert (done.returncode, done.stdout) == (78, "")
-            assert f"no permission below {place}: " in done.stderr
-            assert all(right in done.stderr.rpartition("ACLs")[2] for right in rights)
+            said = refused(f"{url}/{missing}", f"no permission below {place}: ", "s3cret")
+            assert all(right in said.rpartition("ACLs")[2] for right in rights)
             admin.delete(place)
     finally:
         admin.delete(root, recursive=True)
