@@ -6,8 +6,6 @@ import os
 import random
 from typing import TYPE_CHECKING
 
-import pytest
-
 from lockctl.errors import ConfigError
 from lockctl.locks.machine import Lock
 from lockctl.model import EXCLUSIVE, SHARED, SLOT
@@ -39,14 +37,14 @@ class Participant:
 class History:
     """The same steps, made by a backend and by the machine."""
 
-    def __init__(self, harness: Harness, name: str, seed: str) -> None:
+    def __init__(self, harness: Harness, clients: list[Backend], name: str, seed: str) -> None:
         self.harness = harness
         self.name = name
         self.random = random.Random(seed)
         self.machine = Lock()
         self.at = 1.0  # nothing ends by itself here
-        self.observer = harness.client()
-        self.participants = [Participant(harness.client()) for _ in range(CLIENTS)]
+        self.observer, *others = clients
+        self.participants = [Participant(client) for client in others]
 
     def run(self) -> Iterator[str]:
         """Make all steps; gives what each of them was. Raises ``AssertionError`` where the two do not agree."""
@@ -131,14 +129,15 @@ class History:
 class Agreeing:
     """The machine is the oracle for every lock that a server keeps in its own way."""
 
-    @pytest.mark.parametrize("number", range(6))
-    def test_a_random_history_goes_as_in_the_machine(self, harness: Harness, number: int) -> None:
-        seed = os.environ.get("HISTORY_SEED") or os.urandom(4).hex()
-        history = History(harness, f"history-{number}", seed)
-        made: list[str] = []
-        try:
-            made.extend(history.run())
-        except AssertionError as wrong:
-            raise AssertionError(f"seed {seed}, after {made}: {wrong}") from wrong
-        history.close()
-        assert harness.client().inspect(history.name, timeout=LIMIT).state == "free"
+    def test_a_random_history_goes_as_in_the_machine(self, harness: Harness) -> None:
+        clients = [harness.client() for _ in range(CLIENTS + 1)]
+        for number in range(harness.histories):
+            seed = os.environ.get("HISTORY_SEED") or os.urandom(4).hex()
+            history = History(harness, clients, f"history-{number}", seed)
+            made: list[str] = []
+            try:
+                made.extend(history.run())
+            except AssertionError as wrong:
+                raise AssertionError(f"seed {seed}, after {made}: {wrong}") from wrong
+            history.close()
+            assert clients[0].inspect(history.name, timeout=LIMIT).state == "free"

@@ -27,7 +27,13 @@ if TYPE_CHECKING:
 
 
 class CellHarness(Harness):
-    """A store that is harmed through its own driver, with clients of its own."""
+    """A store that is harmed through its own driver, with clients of its own.
+
+    Its lock is that of all stores of cells, which is put to the test most in memory.
+    """
+
+    crowd = 4
+    histories = 2
 
     @abstractmethod
     def cells(self) -> Cells:

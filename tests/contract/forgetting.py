@@ -196,7 +196,7 @@ class Forgetting:
         begun = time.monotonic()
 
         def goes_on() -> bool:
-            return time.monotonic() < begun + (1.0 if tokens else LIMIT)
+            return time.monotonic() < begun + (0.5 if tokens else LIMIT)
 
         def come_and_go() -> None:
             client = harness.client()

@@ -58,6 +58,8 @@ class Harness(ABC):
     tells_expiry = True  # the store says how long a lease still lives
     foreign_was_ours = False  # lockctl held what :meth:`foreign_hold` holds before, or it would not be known by name
     own_cost = 0.0  # seconds of the processor that the harness itself takes while a client waits for 1.5 s
+    crowd = 8  # who contend, and half as often take their turns: enough for a lock that a server keeps in its own way
+    histories = 6  # that are compared with the machine
     always_in_reach = False  # to keep or to release a lock, nothing is needed that :meth:`sever` can cut off
 
     @abstractmethod

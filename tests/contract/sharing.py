@@ -171,10 +171,12 @@ class Sharing:
         inside: list[Claim] = []
         most: list[int] = []
         granted: list[Grant] = []
-        plans = [[reader(harness) for _ in range(6)] for _ in range(4)] + [[harness.claim(ttl=30.0) for _ in range(4)]]
+        turns, readers = harness.crowd // 2, harness.crowd // 2
+        plans = [[reader(harness) for _ in range(turns)] for _ in range(readers)]
+        plans.append([harness.claim(ttl=30.0) for _ in range(turns)])
         for each in [Background(lambda plan=plan: take_turns(harness, plan, inside, most, granted)) for plan in plans]:  # type: ignore[misc]
             each.result(60.0)
-        assert len(most) == 28
+        assert len(most) == turns * (readers + 1)
         tokens = [grant.token for grant in granted]
         for number, grant in enumerate(granted):
             if grant.claim.mode == EXCLUSIVE:
@@ -269,10 +271,11 @@ class Sharing:
             return
         inside: list[Claim] = []
         most: list[int] = []
-        plans = [[one_of(harness, 3) for _ in range(4)] for _ in range(6)]
+        turns, holders = harness.crowd // 2, 6
+        plans = [[one_of(harness, 3) for _ in range(turns)] for _ in range(holders)]
         for each in [Background(lambda plan=plan: take_turns(harness, plan, inside, most, [], 3)) for plan in plans]:  # type: ignore[misc]
             each.result(60.0)
-        assert len(most) == 24
+        assert len(most) == turns * holders
         assert max(most) == 3
 
     def test_all_holders_are_shown_with_their_mode(self, harness: Harness, backend: Backend, other: Backend) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import threading
@@ -96,21 +97,18 @@ def other(connect: Callable[[], Client]) -> Client:
     return connect()
 
 
-def test_where_nothing_is_there_is_no_data(client: Client) -> None:
+def test_what_was_written_is_read(client: Client, other: Client) -> None:
+    for content in CONTENTS:
+        client.put(content)
+        assert other.read().data == client.read().data == content
+        assert other.read().version == client.read().version
+        client.put(content + b"x")
+        assert other.read().data == content + b"x"
+
+
+def test_where_nothing_is_there_is_no_data_and_the_time_of_an_answer_is_told(client: Client) -> None:
     assert client.read().data is None
     assert client.read().version == client.read().version
-
-
-@pytest.mark.parametrize("content", CONTENTS, ids=range(len(CONTENTS)))
-def test_what_was_written_is_read(client: Client, other: Client, content: bytes) -> None:
-    client.put(content)
-    assert other.read().data == client.read().data == content
-    assert other.read().version == client.read().version
-    client.put(content + b"x")
-    assert other.read().data == content + b"x"
-
-
-def test_the_time_of_an_answer_is_told(client: Client) -> None:
     client.put(b"1")
     for key in ("a", "absent"):
         assert abs(client.read(key).at - time.time()) < CLOCKS
@@ -204,14 +202,13 @@ def test_a_scan_finds_more_than_one_answer_of_a_store_has(client: Client, other:
     assert other.write(found[other.prefix + "k010"], b"1", "k010"), "the versions of a scan are those of reads"
 
 
-@pytest.mark.parametrize("change", [b"2", None])
-def test_a_watch_returns_on_a_change(client: Client, other: Client, change: bytes | None) -> None:
-    seen = client.put(b"1")
+def test_a_watch_returns_on_a_change(client: Client, other: Client) -> None:
     with ThreadPoolExecutor(1) as pool:
-        watching = pool.submit(client.watch, seen, Deadline(LIMIT))
-        time.sleep(0.1)  # it has begun; if not, it must return all the same
-        other.put(change)
-        watching.result(SOON)
+        for change in (b"2", None):
+            watching = pool.submit(client.watch, client.put(b"1"), Deadline(LIMIT))
+            time.sleep(0.1)  # it has begun; if not, it must return all the same
+            other.put(change)
+            watching.result(SOON)
 
 
 def test_a_watch_for_what_is_not_there_returns_when_it_is(client: Client, other: Client) -> None:
@@ -242,21 +239,20 @@ def test_a_watch_can_be_interrupted(client: Client) -> None:
         os.close(writing)
 
 
-@pytest.mark.parametrize("first", [None, b"0"])
-def test_of_concurrent_writers_exactly_one_wins(connect: Callable[[], Client], first: bytes | None) -> None:
+def test_of_concurrent_writers_exactly_one_wins(connect: Callable[[], Client]) -> None:
     clients = [connect() for _ in range(4)]
-    seen = clients[0].put(first)
     together = threading.Barrier(len(clients))
 
-    def write(number: int) -> bool:
+    def write(seen: Seen, number: int) -> bool:
         clients[number].read()  # connected
         together.wait(LIMIT)
         return clients[number].write(seen, b"%d" % (number + 1))
 
-    with ThreadPoolExecutor(len(clients)) as pool:
-        won = list(pool.map(write, range(len(clients))))
-    assert sum(won) == 1
-    assert clients[0].read().data == b"%d" % (won.index(True) + 1)
+    for first in (None, b"0"):
+        with ThreadPoolExecutor(len(clients)) as pool:
+            won = list(pool.map(functools.partial(write, clients[0].put(first)), range(len(clients))))
+        assert sum(won) == 1
+        assert clients[0].read().data == b"%d" % (won.index(True) + 1)
 
 
 def test_no_change_of_concurrent_writers_is_lost(connect: Callable[[], Client]) -> None:

@@ -1,6 +1,6 @@
 """Tokens rise strictly, whatever happens to holders, to what a store keeps, and to its servers.
 
-That they rise over fifty tenures, and among eight who contend in one process, is in the contract of a backend.
+That they rise over many tenures, and among those who contend in one process, is in the contract of a backend.
 """
 
 from __future__ import annotations
