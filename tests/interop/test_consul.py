@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lockctl.registry import open_backend
 from lockctl.stores.consul.layout import LOCK_FLAGS
+from lockctl.url import parse_url
+from tests.contract.harness import claim, refused, waiters
 from tests.jobs import LIMIT, eventually
 from tests.servers import programs
 
@@ -34,6 +37,7 @@ class Place:
         self.server = server
         self.prefix = f"lockctl/{os.urandom(4).hex()}/"
         self.url = f"consul://{server.address}/?prefix={self.prefix}"
+        self.client = open_backend(parse_url(self.url))
         self.run = ("run", "-b", self.url, "-t", "3s", "-l", "nightly")
 
     def entry(self) -> dict[str, Any] | None:
@@ -48,10 +52,11 @@ class Place:
 
 
 @pytest.fixture
-def place(consul_server: Consul) -> Place:
+def place(consul_server: Consul) -> Iterator[Place]:
     made = Place(consul_server)
     consul_server.request("PUT", "/v1/kv/lockctl/.interop", b"")  # so that there is one key at least
-    return made
+    yield made
+    made.client.close()
 
 
 @pytest.fixture
@@ -89,10 +94,10 @@ def test_lockctl_is_refused_while_consul_lock_holds_and_goes_on_when_it_ends(
     eventually((tmp_path / "held").exists)
     refusal = lockctl(*place.run, "--", "true")
     assert str(refusal.returncode) == HELD, refusal.stderr
-    shown = json.loads(lockctl("inspect", "-b", place.url, "nightly", "--json").stdout)
-    assert (shown["state"], shown["holders"][0]["host"], shown["key"]) == ("foreign", "tests", f"{place.prefix}nightly")
+    shown = place.client.inspect("nightly", timeout=LIMIT)
+    assert (shown.state, shown.holders[0].host, shown.key) == ("foreign", "tests", f"{place.prefix}nightly")
     waiting = lockctl.start(*place.run, "-w", "20s", "--", "touch", str(tmp_path / "went-on"))
-    time.sleep(0.3)
+    eventually(lambda: waiters(place.client))
     assert not (tmp_path / "went-on").exists()
     (tmp_path / "held.end").touch()
     assert holder.wait(LIMIT) == 0
@@ -106,9 +111,9 @@ def test_consul_lock_is_refused_while_lockctl_holds_and_works_afterwards(
 ) -> None:
     holder = lockctl.start(*place.run, "--", "sh", "-c", marked(tmp_path / "held", "true"))
     eventually((tmp_path / "held").exists)
-    refused = consul_lock(*semaphore, "-timeout=1s", f"touch {tmp_path}/overlap")
+    late = consul_lock(*semaphore, "-timeout=1s", f"touch {tmp_path}/overlap")
     waiting = None if semaphore else consul_lock(f"touch {tmp_path}/went-on")
-    assert refused.wait(LIMIT) != 0
+    assert late.wait(LIMIT) != 0
     assert not (tmp_path / "went-on").exists()
     (tmp_path / "held.end").touch()
     assert holder.wait(LIMIT) == 0
@@ -118,7 +123,7 @@ def test_consul_lock_is_refused_while_lockctl_holds_and_works_afterwards(
     assert consul_lock(*semaphore, "-timeout=5s", "true").wait(LIMIT) == 0
     assert consul_lock("-timeout=5s", "true").wait(LIMIT) == 0
     assert not (tmp_path / "overlap").exists()
-    assert lockctl(*place.run, "--", "true").returncode == 0
+    assert not refused(place.client, claim())
 
 
 def test_lockctl_and_consul_lock_in_turn_never_overlap(
@@ -191,8 +196,8 @@ def test_the_python_library_for_consul_sees_the_lock_and_excludes_and_is_exclude
     assert holder.wait(LIMIT) == 0
     assert witness.kv.get(key)[1] is None
     assert witness.kv.put(key, b"", acquire=session, flags=LOCK_FLAGS)
-    assert str(lockctl(*place.run, "--", "true").returncode) == HELD
+    assert refused(place.client, claim())
     assert witness.kv.put(key, b"", release=session, flags=LOCK_FLAGS)
-    assert lockctl(*place.run, "--", "true").returncode == 0
+    assert not refused(place.client, claim())
     witness.session.destroy(session)
     witness.http.session.close()

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import json
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lockctl.errors import LockctlError
-from lockctl.model import Revocation
-from lockctl.stores.consul.lock import ConsulBackend
-from lockctl.url import parse_url
+from tests.contract.harness import claim, one_of, refused, take, waiters
+from tests.contract.keeping import holder_of, revoke
 from tests.interop.test_consul import HELD, Place, consul_lock, marked, place
 from tests.jobs import LIMIT, eventually
 
 if TYPE_CHECKING:
     import subprocess
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.interop.test_consul import Start
@@ -33,10 +31,10 @@ def waiting_job(path: Path) -> tuple[str, ...]:
     return ("--", "sh", "-c", marked(path, "true"))
 
 
-def states(lockctl: Lockctl, place: Place) -> tuple[str, int, int]:
+def states(place: Place) -> tuple[str, int, int]:
     """The state of the lock, its slots, and how many have one."""
-    shown = json.loads(lockctl("inspect", "-b", place.url, "nightly", "--json").stdout)
-    return shown["state"], shown["slots"], len(shown["holders"])
+    shown = place.client.inspect("nightly", timeout=LIMIT)
+    return shown.state, shown.slots, len(shown.holders)
 
 
 def test_two_of_consul_lock_and_one_of_lockctl_fill_three_slots_and_all_others_wait_for_any_of_them(
@@ -46,14 +44,14 @@ def test_two_of_consul_lock_and_one_of_lockctl_fill_three_slots_and_all_others_w
     eventually(lambda: all((tmp_path / f"theirs{number}").exists() for number in range(2)))
     ours = lockctl.start(*place.run, "--slots", "3", *waiting_job(tmp_path / "ours"))
     eventually((tmp_path / "ours").exists)
-    assert states(lockctl, place) == ("foreign", 3, 3)
+    assert states(place) == ("foreign", 3, 3)
     refusal = lockctl(*place.run, "--slots", "3", "--", "true")
     assert str(refusal.returncode) == HELD, refusal.stderr
     assert consul_lock("-n", "3", "-timeout=1s", f"touch {tmp_path}/overlap").wait(LIMIT) != 0
 
     # one of theirs leaves: ours goes on; ours leaves: one of theirs goes on
     our_waiter = lockctl.start(*place.run, "--slots", "3", "-w", "20s", *waiting_job(tmp_path / "our-waiter"))
-    time.sleep(0.5)
+    eventually(lambda: waiters(place.client))
     assert not (tmp_path / "our-waiter").exists()
     (tmp_path / "theirs0.end").touch()
     eventually((tmp_path / "our-waiter").exists)
@@ -62,7 +60,7 @@ def test_two_of_consul_lock_and_one_of_lockctl_fill_three_slots_and_all_others_w
     assert not (tmp_path / "their-waiter").exists()
     (tmp_path / "ours.end").touch()
     eventually((tmp_path / "their-waiter").exists)
-    assert states(lockctl, place) == ("foreign", 3, 3)
+    assert states(place) == ("foreign", 3, 3)
 
     for name in ("theirs1", "our-waiter", "their-waiter"):
         (tmp_path / f"{name}.end").touch()
@@ -89,19 +87,23 @@ def test_who_says_another_number_is_refused_by_either_side(
     assert not (tmp_path / "overlap").exists()
 
 
-def test_after_the_last_has_left_the_lock_can_be_used_in_every_way_again(
-    lockctl: Lockctl, place: Place, consul_lock: Start
-) -> None:
-    ways = {
-        "our slot": lambda: lockctl(*place.run, "--slots", "2", "--", "true").returncode,
-        "their slot": lambda: consul_lock("-n", "2", "-timeout=5s", "true").wait(LIMIT),
-        "our lock": lambda: lockctl(*place.run, "--", "true").returncode,
-        "their lock": lambda: consul_lock("-timeout=5s", "true").wait(LIMIT),
-        "our other number": lambda: lockctl(*place.run, "--slots", "5", "--", "true").returncode,
+def test_after_the_last_has_left_the_lock_can_be_used_in_every_way_again(place: Place, consul_lock: Start) -> None:
+    ways: dict[str, Callable[[], bool]] = {
+        "our slot": lambda: refused(place.client, one_of(2)),
+        "their slot": lambda: consul_lock("-n", "2", "-timeout=5s", "true").wait(LIMIT) != 0,
+        "our lock": lambda: refused(place.client, claim()),
+        "their lock": lambda: consul_lock("-timeout=5s", "true").wait(LIMIT) != 0,
+        "our other number": lambda: refused(place.client, one_of(5)),
     }
-    for (first, go), (second, go_on) in itertools.product(ways.items(), repeat=2):
-        assert go() == 0, f"{first} before {second}"
-        assert go_on() == 0, f"{second} after {first}"
+    names, order = list(ways), list[str]()
+    for number, name in enumerate(names):  # each comes once behind each, itself too
+        order.append(name)
+        for later in names[number + 1 :]:
+            order += [name, later]
+    order.append(names[0])
+    assert len(set(itertools.pairwise(order))) == len(names) ** 2
+    for before, name in itertools.pairwise(["nobody", *order]):
+        assert not ways[name](), f"{name} after {before}"
         assert place.entry() is None
 
 
@@ -121,7 +123,7 @@ def test_the_slot_of_a_killed_lockctl_becomes_free_for_consul_lock_and_the_lock_
     other.kill()
     other.wait(LIMIT)
     # what a vanished holder leaves has the flags of a semaphore, which keep `consul lock` out until lockctl was in
-    eventually(lambda: states(lockctl, place)[0] == "free", limit=15)
+    eventually(lambda: states(place)[0] == "free", limit=15)
     assert consul_lock("-timeout=5s", "true").wait(LIMIT) != 0
     # the lock delay of that holder is over within LIMIT
     assert lockctl(*place.run, "--wait", f"{LIMIT}s", "--", "true").returncode == 0
@@ -135,14 +137,13 @@ def test_a_slot_of_consul_lock_can_be_taken_away_and_its_command_is_ended(
     eventually((tmp_path / "ours").exists)
     theirs = consul_lock("-n", "2", f"touch {tmp_path}/theirs; exec sleep 60")
     eventually((tmp_path / "theirs").exists)
-    with contextlib.closing(ConsulBackend.from_url(parse_url(place.url))) as operator:
-        seen = operator.inspect("nightly", timeout=LIMIT).holders[0]
-        assert seen.owner is None
-        with pytest.raises(LockctlError, match="cannot be told"):
-            operator.revoke("nightly", seen, Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
-        assert operator.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is not None
+    seen = place.client.inspect("nightly", timeout=LIMIT).holders[0]
+    assert seen.owner is None
+    with pytest.raises(LockctlError, match="cannot be told"):
+        revoke(place.client, seen)
+    assert revoke(place.client, seen, now=True) is not None
     theirs.wait(LIMIT)  # long before its sleep ends
-    assert states(lockctl, place) == ("held", 2, 1)
+    assert states(place) == ("held", 2, 1)
     (tmp_path / "ours.end").touch()
     assert ours.wait(LIMIT) == 0
 
@@ -165,14 +166,11 @@ def test_lockctl_and_consul_lock_in_turn_are_never_more_than_the_slots(
     assert place.entry() is None
 
 
-def test_consul_lock_does_not_know_of_a_lock_that_min_hold_keeps(
-    lockctl: Lockctl, place: Place, consul_lock: Start
-) -> None:
-    assert lockctl(*place.run, "--min-hold", "30s", "--", "true").returncode == 0
-    assert str(lockctl(*place.run, "--", "true").returncode) == HELD
-    assert str(lockctl(*place.run, "--slots", "2", "--", "true").returncode) == HELD
+def test_consul_lock_does_not_know_of_a_lock_that_min_hold_keeps(place: Place, consul_lock: Start) -> None:
+    place.client.release(take(place.client, claim()), timeout=LIMIT, hold=30.0)
+    assert refused(place.client, claim())
+    assert refused(place.client, one_of(2))
     assert consul_lock("-timeout=5s", "true").wait(LIMIT) == 0
-    assert states(lockctl, place) == ("held", 1, 1)
-    done = lockctl("force-release", "-b", place.url, "nightly", "--now", "--yes")
-    assert done.returncode == 0, done.stderr
-    assert lockctl(*place.run, "--", "true").returncode == 0
+    assert states(place) == ("held", 1, 1)
+    assert revoke(place.client, holder_of(place.client), now=True) is not None
+    take(place.client, claim())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
-import json
 import select
 import signal
 import subprocess
@@ -15,7 +15,7 @@ import pytest
 from lockctl.model import SHARED, SLOT
 from lockctl.registry import open_backend
 from lockctl.url import parse_url
-from tests.contract.harness import Background, claim, refused, take
+from tests.contract.harness import Background, claim, refused, take, waiters
 from tests.contract.remembering import a_run
 from tests.jobs import LIMIT, eventually
 from tests.servers import programs
@@ -82,43 +82,36 @@ def acquired(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def state(lockctl: Lockctl, backend: tuple[str, str]) -> dict[str, object]:
-    answer = lockctl("inspect", *backend, "nightly", "--json")
-    assert answer.returncode in (0, 1), answer.stderr  # 1: not known yet
-    seen = json.loads(answer.stdout)
-    assert isinstance(seen, dict)
-    return seen
-
-
 def queue(server: Etcd, prefix: str) -> list[str]:
     words = ("get", f"{prefix}nightly/", "--prefix", "--keys-only", "--sort-by=CREATE", "--order=ASCEND")
     return server.command(*words).split()
 
 
 def test_etcdctl_waits_while_lockctl_holds_and_goes_on_when_it_ends(
-    lockctl: Lockctl, backend: tuple[str, str], etcdctl_lock: Start, etcd_server: Etcd, prefix: str
+    lockctl: Lockctl, backend: tuple[str, str], client: Backend, etcdctl_lock: Start, etcd_server: Etcd, prefix: str
 ) -> None:
     holder = lockctl.start_holding("nightly", *backend)
     other = etcdctl_lock()
     eventually(lambda: len(queue(etcd_server, prefix)) == 2)
-    shown = state(lockctl, backend)
-    assert (shown["state"], shown["key"]) == ("held", f"{prefix}nightly")
-    assert shown["waiters"] == [{"host": None, "pid": None, "user": None, "since": None}]
+    shown = client.inspect("nightly", timeout=LIMIT)
+    assert (shown.state, shown.key) == ("held", f"{prefix}nightly")
+    (waiter,) = shown.waiters or ()
+    assert (waiter.host, waiter.pid, waiter.user, waiter.since) == (None, None, None, None)
     holder.terminate()
     assert holder.wait(LIMIT) == 128 + signal.SIGTERM
     assert acquired(other) == queue(etcd_server, prefix)[0]
 
 
 def test_lockctl_is_refused_while_etcdctl_holds_and_goes_on_when_it_ends(
-    lockctl: Lockctl, backend: tuple[str, str], etcdctl_lock: Start, locks: Path
+    lockctl: Lockctl, backend: tuple[str, str], client: Backend, etcdctl_lock: Start, locks: Path
 ) -> None:
     other = etcdctl_lock()
     assert acquired(other)
-    assert state(lockctl, backend)["state"] == "foreign"
+    assert client.inspect("nightly", timeout=LIMIT).state == "foreign"
     assert lockctl("run", *backend, "-l", "nightly", "--", "true").returncode == 75
     marker = locks / "ran"
     waiter = lockctl.start("run", *backend, "-l", "nightly", "-w", "20", "--", "touch", str(marker))
-    eventually(lambda: state(lockctl, backend)["waiters"])
+    eventually(lambda: waiters(client) == 1)
     assert not marker.exists()
     end(other)
     assert waiter.wait(LIMIT) == 0
@@ -155,28 +148,24 @@ def test_contenders_of_both_kinds_are_never_inside_together(
 
 
 def test_the_mutex_of_the_server_itself_excludes_and_is_excluded(
-    lockctl: Lockctl, backend: tuple[str, str], etcd_server: Etcd, prefix: str
+    client: Backend, etcd_server: Etcd, prefix: str
 ) -> None:
-    def encoded(text: str) -> str:
-        import base64
-
-        return base64.b64encode(text.encode()).decode()
-
+    name = base64.b64encode(f"{prefix}nightly".encode()).decode()
     _, lease = etcd_server.request("/v3/lease/grant", {"TTL": "30"})
-    _, held = etcd_server.request("/v3/lock/lock", {"name": encoded(f"{prefix}nightly"), "lease": lease["ID"]})
-    assert lockctl("run", *backend, "-l", "nightly", "--", "true").returncode == 75
+    _, held = etcd_server.request("/v3/lock/lock", {"name": name, "lease": lease["ID"]})
+    assert refused(client, claim())
     etcd_server.request("/v3/lock/unlock", {"key": held["key"]})
-    lockctl.start_holding("nightly", *backend)
+    take(client, claim())
     with pytest.raises(OSError, match="timed out"):
-        etcd_server.request("/v3/lock/lock", {"name": encoded(f"{prefix}nightly"), "lease": lease["ID"]})
+        etcd_server.request("/v3/lock/lock", {"name": name, "lease": lease["ID"]})
     etcd_server.request("/v3/lease/revoke", {"ID": lease["ID"]})
 
 
 def test_an_operator_frees_a_lock_of_etcdctl(lockctl: Lockctl, backend: tuple[str, str], etcdctl_lock: Start) -> None:
     assert acquired(etcdctl_lock())
-    refused = lockctl("force-release", *backend, "nightly", "--yes")
-    assert refused.returncode != 0
-    assert "another program" in refused.stderr
+    done = lockctl("force-release", *backend, "nightly", "--yes")
+    assert done.returncode != 0
+    assert "another program" in done.stderr
     assert lockctl("force-release", *backend, "nightly", "--yes", "--now").returncode == 0
     assert lockctl("run", *backend, "-l", "nightly", "--", "true").returncode == 0
 

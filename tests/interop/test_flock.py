@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import functools
 import os
 import signal
 import subprocess
@@ -11,15 +11,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.supervise import tree
+from tests.contract.harness import claim, one_of, reader, refused, take
+from tests.contract.keeping import holder_of
+from tests.contract.waiting import start_waiting
 from tests.jobs import LIMIT, alive, eventually, guard_of
+from tests.stores.conftest import opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from lockctl.backend import Backend
+    from lockctl.model import Claim
     from tests.jobs import Lockctl
 
     Start = Callable[..., subprocess.Popen[str]]
+
+__all__ = ["opened"]  # a fixture
 
 
 @pytest.fixture
@@ -47,57 +55,25 @@ def let_go(process: subprocess.Popen[str]) -> None:
     process.wait(LIMIT)
 
 
-def state(lockctl: Lockctl) -> dict[str, object]:
-    answer = lockctl("inspect", "nightly", "--json")
-    assert answer.returncode in (0, 1), answer.stderr  # 1: not known yet
-    seen = json.loads(answer.stdout)
-    assert isinstance(seen, dict)
-    return seen
+@pytest.fixture
+def client(lockctl: Lockctl, opened: Callable[[str], Backend]) -> Backend:
+    """Its own view of the lock."""
+    return opened(lockctl.url)
 
 
-def test_flock_is_refused_while_lockctl_holds(lockctl: Lockctl, flock: Start) -> None:
-    holder = lockctl.start_holding("nightly")
-    assert flock("-n", "-E", "9", state(lockctl)["key"], "true").wait(LIMIT) == 9
-    holder.terminate()
-    holder.wait(LIMIT)
-    assert flock("-n", "-E", "9", state(lockctl)["key"], "true").wait(LIMIT) == 0
+def state(client: Backend) -> str:
+    return client.inspect("nightly", timeout=LIMIT).state
 
 
-def test_lockctl_is_refused_while_flock_holds_and_shows_it_as_foreign(
-    lockctl: Lockctl, flock: Start, tmp_path: Path
+def test_flock_is_refused_while_lockctl_holds_and_waits_for_its_end(
+    lockctl: Lockctl, client: Backend, flock: Start, tmp_path: Path
 ) -> None:
-    path, mark = lockctl.directory / "nightly", tmp_path / "ran"
-    other = flock(path, "cat")
-    seen = eventually(lambda: (found := state(lockctl))["state"] == "foreign" and found)
-    (holder,) = seen["holders"]
-    assert holder["pid"] == other.pid
-    assert holder["command"][1:] == [str(path), "cat"]
-    assert (holder["owner"], holder["token"]) == (None, None)
-    refused = lockctl("run", "-l", "nightly", "--", "touch", str(mark))
-    assert refused.returncode == 75
-    assert f"pid {other.pid}" in refused.stderr
-    assert not mark.exists()
-    let_go(other)
-    assert lockctl("run", "-l", "nightly", "--", "touch", str(mark)).returncode == 0
-    assert mark.exists()
-
-
-def test_lockctl_waits_for_flock_and_goes_on_when_it_ends(lockctl: Lockctl, flock: Start) -> None:
-    other = flock(lockctl.directory / "nightly", "cat")
-    eventually(lambda: state(lockctl)["state"] == "foreign")
-    waiter = lockctl.start("run", "-l", "nightly", "--wait", "forever", "--", "true")
-    eventually(lambda: state(lockctl)["waiters"])
-    assert waiter.poll() is None
-    let_go(other)
-    assert waiter.wait(LIMIT) == 0
-
-
-def test_flock_waits_for_lockctl_and_goes_on_when_it_ends(lockctl: Lockctl, flock: Start, tmp_path: Path) -> None:
-    holder = lockctl.start_holding("nightly")
-    mark = tmp_path / "ran"
-    other = flock(lockctl.directory / "nightly", "touch", mark)
-    waiters = eventually(lambda: state(lockctl)["waiters"])
-    assert [waiter["pid"] for waiter in waiters] == [other.pid]
+    holder, mark = lockctl.start_holding("nightly"), tmp_path / "ran"
+    key = client.inspect("nightly", timeout=LIMIT).key
+    assert flock("-n", "-E", "9", key, "true").wait(LIMIT) == 9
+    other = flock(key, "touch", mark)
+    waiters = eventually(lambda: client.inspect("nightly", timeout=LIMIT).waiters)
+    assert [waiter.pid for waiter in waiters] == [other.pid]
     assert alive(other.pid)
     assert not mark.exists()
     holder.terminate()
@@ -106,46 +82,56 @@ def test_flock_waits_for_lockctl_and_goes_on_when_it_ends(lockctl: Lockctl, floc
     assert mark.exists()
 
 
-def test_a_shared_flock_keeps_an_exclusive_lockctl_out(lockctl: Lockctl, flock: Start) -> None:
-    flock("--shared", lockctl.directory / "nightly", "cat")
-    eventually(lambda: state(lockctl)["state"] == "foreign")
-    assert lockctl("run", "-l", "nightly", "--", "true").returncode == 75
-
-
-@pytest.mark.parametrize("options", [("--shared",), ("--slots", "3")], ids=["shared", "slots"])
-def test_a_shared_flock_gets_in_beside_readers_and_slots_and_an_exclusive_one_does_not(
-    lockctl: Lockctl, flock: Start, options: tuple[str, ...]
+def test_lockctl_is_refused_while_flock_holds_and_waits_for_its_end(
+    lockctl: Lockctl, client: Backend, flock: Start, tmp_path: Path
 ) -> None:
-    holder = lockctl.start_holding("nightly", *options)
-    key = state(lockctl)["key"]
-    assert flock("-n", "-s", "-E", "9", key, "true").wait(LIMIT) == 0
-    assert flock("-n", "-x", "-E", "9", key, "true").wait(LIMIT) == 9
-    holder.terminate()
-    holder.wait(LIMIT)
-    assert flock("-n", "-x", "-E", "9", key, "true").wait(LIMIT) == 0
-
-
-@pytest.mark.parametrize("options", [("--shared",), ("--slots", "3")], ids=["shared", "slots"])
-def test_readers_and_slots_get_in_beside_a_shared_flock_and_not_beside_an_exclusive_one(
-    lockctl: Lockctl, flock: Start, options: tuple[str, ...]
-) -> None:
-    other = flock("--shared", lockctl.directory / "nightly", "cat")
-    eventually(lambda: state(lockctl)["state"] == "foreign")
-    assert lockctl("run", "-l", "nightly", *options, "--", "true").returncode == 0
-    let_go(other)
-    other = flock("--exclusive", lockctl.directory / "nightly", "cat")
-    eventually(lambda: state(lockctl)["state"] == "foreign")
-    assert lockctl("run", "-l", "nightly", *options, "--", "true").returncode == 75
-    waiter = lockctl.start("run", "-l", "nightly", *options, "--wait", "forever", "--", "true")
-    eventually(lambda: state(lockctl)["waiters"])
+    path, mark = lockctl.directory / "nightly", tmp_path / "ran"
+    other = flock(path, "cat")
+    eventually(lambda: state(client) == "foreign")
+    holder = holder_of(client)
+    assert holder.pid == other.pid
+    assert (holder.command or ())[1:] == (str(path), "cat")
+    assert (holder.owner, holder.token) == (None, None)
+    done = lockctl("run", "-l", "nightly", "--", "touch", str(mark))
+    assert done.returncode == 75
+    assert f"pid {other.pid}" in done.stderr
+    waiter = lockctl.start("run", "-l", "nightly", "--wait", "forever", "--", "touch", str(mark))
+    eventually(lambda: client.inspect("nightly", timeout=LIMIT).waiters)
     assert waiter.poll() is None
+    assert not mark.exists()
     let_go(other)
     assert waiter.wait(LIMIT) == 0
+    assert mark.exists()
+
+
+@pytest.mark.parametrize("wanted", [reader, functools.partial(one_of, 3)], ids=["shared", "slots"])
+def test_readers_and_slots_and_a_shared_flock_get_in_beside_each_other_and_an_exclusive_one_does_not(
+    lockctl: Lockctl, client: Backend, opened: Callable[[str], Backend], flock: Start, wanted: Callable[[], Claim]
+) -> None:
+    path, waiter, mine = lockctl.directory / "nightly", opened(lockctl.url), wanted()
+    grant = take(client, wanted())
+    assert flock("-n", "-s", "-E", "9", path, "true").wait(LIMIT) == 0
+    assert flock("-n", "-x", "-E", "9", path, "true").wait(LIMIT) == 9
+    client.release(grant, timeout=LIMIT)
+    assert flock("-n", "-x", "-E", "9", path, "true").wait(LIMIT) == 0
+    other = flock("--shared", path, "cat")
+    eventually(lambda: state(client) == "foreign")
+    assert refused(client, claim())
+    assert not refused(client, wanted())
+    let_go(other)
+    other = flock("--exclusive", path, "cat")
+    eventually(lambda: state(client) == "foreign")
+    assert refused(client, wanted())
+    waiting = start_waiting(waiter, mine, client)
+    assert waiting.running
+    let_go(other)
+    waiting.result()
+    take(waiter, mine)
 
 
 @pytest.mark.parametrize("options", [("--shared",), ("--slots", "2")], ids=["shared", "slots"])
 def test_a_process_of_the_job_keeps_its_share_of_the_lock_when_all_of_lockctl_is_killed(
-    lockctl: Lockctl, flock: Start, options: tuple[str, ...], tmp_path: Path
+    lockctl: Lockctl, client: Backend, flock: Start, options: tuple[str, ...], tmp_path: Path
 ) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
@@ -158,18 +144,17 @@ def test_a_process_of_the_job_keeps_its_share_of_the_lock_when_all_of_lockctl_is
     holder.wait(LIMIT)
     eventually(lambda: not alive(guard))
     assert alive(cat)
-    assert state(lockctl)["state"] == "held"
-    assert flock("-n", "-x", "-E", "9", state(lockctl)["key"], "true").wait(LIMIT) == 9
+    assert state(client) == "held"
+    assert flock("-n", "-x", "-E", "9", lockctl.directory / "nightly", "true").wait(LIMIT) == 9
     fifo.write_text("end\n")
-    eventually(lambda: state(lockctl)["state"] == "free")
+    eventually(lambda: state(client) == "free")
 
 
 def test_a_lock_that_is_kept_after_its_job_is_free_for_flock_and_not_for_lockctl(
-    lockctl: Lockctl, flock: Start
+    lockctl: Lockctl, client: Backend, flock: Start
 ) -> None:
-    assert lockctl("run", "-l", "nightly", "--min-hold", "1m", "--", "true").returncode == 0
-    assert lockctl("run", "-l", "nightly", "--", "true").returncode == 75
-    seen = state(lockctl)
-    assert seen["state"] == "held"
-    assert flock("-n", "-x", "-E", "9", seen["key"], "true").wait(LIMIT) == 0
-    assert lockctl("run", "-l", "nightly", "--", "true").returncode == 75
+    client.release(take(client, claim()), timeout=LIMIT, hold=60.0)
+    assert refused(client, claim())
+    assert state(client) == "held"
+    assert flock("-n", "-x", "-E", "9", lockctl.directory / "nightly", "true").wait(LIMIT) == 0
+    assert refused(client, claim())

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
+from lockctl.errors import LockctlError
+from tests.contract.harness import claim, one_of, reader, refused, take, waiters
+from tests.contract.keeping import holder_of, revoke
 from tests.jobs import LIMIT, eventually
 from tests.servers import programs
+from tests.stores.conftest import opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from lockctl.backend import Backend
     from tests.jobs import Lockctl
     from tests.servers.pgbouncer import PgBouncer
     from tests.servers.postgres import Postgres
 
     Psql = Callable[..., "Session"]
 
+__all__ = ["opened"]  # a fixture
 HELD = 75  # what lockctl ends with when another holds the lock
 
 
@@ -81,12 +86,10 @@ def psql(postgres_server: Postgres) -> Iterator[Psql]:
         session.end()
 
 
-def inspect(lockctl: Lockctl, url: str) -> dict[str, Any]:
-    answer = lockctl("inspect", "nightly", "--json", "-b", url)
-    assert answer.returncode in (0, 1), answer.stderr  # 1: not known yet
-    seen = json.loads(answer.stdout)
-    assert isinstance(seen, dict)
-    return seen
+def view(opened: Callable[[str], Backend], url: str) -> tuple[Backend, str]:
+    """Lockctl's own view of the lock, and its key."""
+    client = opened(url)
+    return client, client.inspect("nightly", timeout=LIMIT).key
 
 
 def run(lockctl: Lockctl, url: str, *words: str) -> int:
@@ -96,141 +99,115 @@ def run(lockctl: Lockctl, url: str, *words: str) -> int:
 @pytest.mark.parametrize("more", ["", "&key=-42", "&key=4,-2", "&scope=transaction"])
 @pytest.mark.parametrize("kind", ["", "_xact"])
 def test_psql_is_refused_while_lockctl_holds_and_lockctl_while_psql_does(
-    lockctl: Lockctl, url: str, psql: Psql, more: str, kind: str
+    url: str, opened: Callable[[str], Backend], psql: Psql, more: str, kind: str
 ) -> None:
-    url += more
-    key = inspect(lockctl, url)["key"]
-    session = psql()
-    holder = lockctl.start_holding("nightly", "-b", url)
+    client, key = view(opened, url + more)
+    session, grant = psql(), take(client, claim())
     assert session.ask(f"select pg_try_advisory{kind}_lock({key})") == "f"
-    holder.terminate()
-    holder.wait(LIMIT)
+    client.release(grant, timeout=LIMIT)
     session.send("begin")
     assert session.ask(f"select pg_try_advisory{kind}_lock({key})") == "t"
-    assert run(lockctl, url) == HELD
-    assert inspect(lockctl, url)["state"] == "foreign"
+    assert refused(client, claim())
+    assert client.inspect("nightly", timeout=LIMIT).state == "foreign"
     session.send("commit")
     if not kind:
         assert session.ask(f"select pg_advisory_unlock({key})") == "t"
     assert session.ask("select 1") == "1"
-    assert run(lockctl, url) == 0
+    take(client, claim())
 
 
-def test_psql_that_waits_goes_on_when_the_job_has_ended(lockctl: Lockctl, url: str, psql: Psql) -> None:
-    session = psql()
-    key = inspect(lockctl, url)["key"]
+def test_psql_that_waits_goes_on_when_the_job_has_ended_and_lockctl_when_psql_has_left(
+    lockctl: Lockctl, url: str, opened: Callable[[str], Backend], psql: Psql
+) -> None:
+    session, (client, key) = psql(), view(opened, url)
     holder = lockctl.start_holding("nightly", "-b", url)
     session.send(f"select pg_advisory_lock({key}), 'mine'")
-    (waiter,) = eventually(lambda: inspect(lockctl, url)["waiters"])
-    assert (waiter["user"], waiter["pid"]) == ("lockctl", None)
+    (waiter,) = eventually(lambda: client.inspect("nightly", timeout=LIMIT).waiters)
+    assert (waiter.user, waiter.pid) == ("lockctl", None)
     holder.terminate()
     holder.wait(LIMIT)
     assert session.answer() == "|mine"
     assert run(lockctl, url) == HELD
-
-
-def test_lockctl_that_waits_goes_on_when_psql_has_left(lockctl: Lockctl, url: str, psql: Psql) -> None:
-    session = psql()
-    session.ask(f"select pg_advisory_lock({inspect(lockctl, url)['key']})")
-    waiter = lockctl.start("run", "-b", url, "-l", "nightly", "-w", "20s", "--", "true")
-    eventually(lambda: inspect(lockctl, url)["waiters"])
+    late = lockctl.start("run", "-b", url, "-l", "nightly", "-w", "20s", "--", "true")
+    eventually(lambda: waiters(client))
     session.end()
-    assert waiter.wait(LIMIT) == 0
+    assert late.wait(LIMIT) == 0
 
 
-def test_a_shared_lock_of_psql_keeps_lockctl_out(lockctl: Lockctl, url: str, psql: Psql) -> None:
-    key = inspect(lockctl, url)["key"]
-    session = psql()
-    session.ask(f"select pg_advisory_lock_shared({key})")
-    assert run(lockctl, url) == HELD
-    assert session.ask(f"select pg_advisory_unlock_shared({key})") == "t"
-    assert run(lockctl, url) == 0
-
-
-def test_the_session_of_psql_can_be_ended_by_force(lockctl: Lockctl, url: str, psql: Psql) -> None:
-    session = psql()
-    session.ask(f"select pg_advisory_lock({inspect(lockctl, url)['key']})")
-    refused = lockctl("force-release", "nightly", "-b", url, "--yes")
-    assert refused.returncode != 0
-    assert run(lockctl, url) == HELD
-    done = lockctl("force-release", "nightly", "-b", url, "--yes", "--now")
-    assert done.returncode == 0, done.stderr
-    assert run(lockctl, url) == 0
+def test_the_session_of_psql_can_be_ended_by_force(url: str, opened: Callable[[str], Backend], psql: Psql) -> None:
+    session, (client, key) = psql(), view(opened, url)
+    session.ask(f"select pg_advisory_lock({key})")
+    with pytest.raises(LockctlError):
+        revoke(client, holder_of(client))
+    assert refused(client, claim())
+    assert revoke(client, holder_of(client), now=True) is not None
+    take(client, claim())
 
 
 def test_runs_through_a_pooler_and_past_it_exclude_each_other(
-    lockctl: Lockctl, url: str, postgres_server: Postgres, pgbouncer_transaction: PgBouncer
+    url: str, opened: Callable[[str], Backend], postgres_server: Postgres, pgbouncer_transaction: PgBouncer
 ) -> None:
     pooled = url.replace(postgres_server.address, pgbouncer_transaction.address) + "&scope=transaction"
-    holder = lockctl.start_holding("nightly", "-b", pooled)
-    assert run(lockctl, url) == HELD
-    holder.terminate()
-    holder.wait(LIMIT)
-    holder = lockctl.start_holding("nightly", "-b", url)
-    assert run(lockctl, pooled) == HELD
-    holder.terminate()
-    holder.wait(LIMIT)
-    assert run(lockctl, pooled) == 0
+    for mine, theirs in ((pooled, url), (url, pooled)):
+        holder, other = opened(mine), opened(theirs)
+        take(holder, claim())
+        assert refused(other, claim())
+        for client in (holder, other):
+            client.close()
+    eventually(lambda: not refused(opened(pooled), claim()))
 
 
 @pytest.mark.parametrize("more", ["", "&key=4,-2", "&scope=transaction"])
 def test_readers_of_psql_and_lockctl_stand_beside_each_other_and_keep_writers_out(
-    lockctl: Lockctl, url: str, psql: Psql, more: str
+    url: str, opened: Callable[[str], Backend], psql: Psql, more: str
 ) -> None:
-    url += more
-    key = inspect(lockctl, url)["key"]
+    client, key = view(opened, url + more)
     theirs, writer = psql(), psql()
     assert theirs.ask(f"select pg_try_advisory_lock_shared({key})") == "t"
-    assert run(lockctl, url) == HELD
-    holder = lockctl.start_holding("nightly", "-b", url, "--shared")
-    assert run(lockctl, url, "--shared") == 0
-    seen = inspect(lockctl, url)
-    assert seen["state"] == "held"
-    assert sorted((holder["mode"], holder["owner"] is None) for holder in seen["holders"]) == [
-        ("shared", False),
-        ("shared", True),
-    ]
+    assert refused(client, claim())
+    grant = take(client, reader())
+    assert not refused(client, reader())
+    seen = client.inspect("nightly", timeout=LIMIT)
+    assert seen.state == "held"
+    assert {(holder.mode, holder.owner) for holder in seen.holders} == {("shared", None), ("shared", grant.claim.owner)}
     theirs.end()
     assert writer.ask(f"select pg_try_advisory_lock({key})") == "f"
     writer.send(f"select pg_advisory_lock({key}), 'mine'")
-    eventually(lambda: inspect(lockctl, url)["waiters"])
-    assert run(lockctl, url, "--shared") == HELD, "a writer waits"
-    holder.terminate()
-    holder.wait(LIMIT)
+    eventually(lambda: waiters(client))
+    assert refused(client, reader()), "a writer waits"
+    client.release(grant, timeout=LIMIT)
     assert writer.answer() == "|mine"
-    assert run(lockctl, url, "--shared") == HELD
+    assert refused(client, reader())
 
 
-def test_psql_can_use_the_slots_of_lockctl(lockctl: Lockctl, url: str, psql: Psql) -> None:
-    session, prefix = psql(), url.partition("prefix=")[2]
-    key = inspect(lockctl, url)["key"]
+def test_psql_can_use_the_slots_of_lockctl(
+    lockctl: Lockctl, url: str, opened: Callable[[str], Backend], psql: Psql
+) -> None:
+    session, prefix, (client, key) = psql(), url.partition("prefix=")[2], view(opened, url)
     turnstile = f"('x' || left(encode(sha256('{prefix}nightly#'), 'hex'), 12) || '0000')::bit(64)::bigint"
     slot = f"select n from generate_series(1, 2) n where pg_try_advisory_lock({turnstile} + n) limit 1"
-    holder = lockctl.start_holding("nightly", "-b", url, "--slots", "2")
+    grant = take(client, one_of(2))
     assert session.ask(f"select pg_try_advisory_lock({key})") == "f"
     assert session.ask(f"select pg_try_advisory_lock_shared({key})") == "t"
     assert session.ask(slot) == "2"
-    assert run(lockctl, url, "--slots", "2") == HELD
+    assert refused(client, one_of(2))
     waiter = lockctl.start("run", "-b", url, "-l", "nightly", "--slots", "2", "-w", "20s", "--", "true")
-    eventually(lambda: inspect(lockctl, url)["waiters"])
+    eventually(lambda: waiters(client))
     session.end()
     assert waiter.wait(LIMIT) == 0
     session = psql()
     assert session.ask(f"select pg_try_advisory_lock_shared({key})") == "t"
     assert session.ask(slot) == "2"
-    holder.terminate()
-    holder.wait(LIMIT)
-    assert run(lockctl, url, "--slots", "2") == 0
+    client.release(grant, timeout=LIMIT)
+    take(client, one_of(2))
 
 
-def test_a_hold_is_kept_by_lockctl_and_not_seen_by_psql(lockctl: Lockctl, url: str, psql: Psql) -> None:
-    session = psql()
-    key = inspect(lockctl, url)["key"]
-    assert run(lockctl, url, "--min-hold", "30s") == 0
-    assert run(lockctl, url) == HELD
+def test_a_hold_is_kept_by_lockctl_and_not_seen_by_psql(url: str, opened: Callable[[str], Backend], psql: Psql) -> None:
+    session, (client, key) = psql(), view(opened, url)
+    client.release(take(client, claim()), timeout=LIMIT, hold=30.0)
+    assert refused(client, claim())
     assert session.ask(f"select pg_try_advisory_lock({key})") == "t"
-    assert run(lockctl, url) == HELD
+    assert refused(client, claim())
     session.end()
-    done = lockctl("force-release", "nightly", "-b", url, "--yes", "--now")
-    assert done.returncode == 0, done.stderr
-    assert run(lockctl, url) == 0
+    assert revoke(client, holder_of(client), now=True) is not None
+    take(client, claim())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import functools
 import os
 import subprocess
 import sys
@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.contract.harness import claim, one_of, reader, refused, take, waiters
+from tests.contract.keeping import holder_of, revoke
+from tests.contract.waiting import start_waiting
 from tests.faults.backends import PLACES, on_backends
 from tests.jobs import LIMIT, eventually
 from tests.run.terminal import Terminal
+from tests.stores.conftest import opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from lockctl.backend import Backend
+    from lockctl.model import Claim
     from tests.jobs import Lockctl
     from tests.servers.redis import Redis
 
@@ -48,7 +54,9 @@ print("held", flush=True)
 sys.stdin.read()
 manager.unlock(lock)
 """
+__all__ = ["opened"]  # a fixture
 BOTH = pytest.mark.parametrize("scheme", on_backends("redis", "redlock"))
+SEVERAL = pytest.mark.parametrize("wanted", [reader, functools.partial(one_of, 2)], ids=["readers", "slots"])
 
 
 @pytest.fixture
@@ -109,20 +117,18 @@ def holds(process: subprocess.Popen[str]) -> bool:
     return process.stdout.readline() == "held\n"
 
 
-def state(lockctl: Lockctl, options: list[str]) -> dict[str, object]:
-    answer = lockctl("inspect", "nightly", "--json", *options)
-    assert answer.returncode in (0, 1), answer.stderr  # 1: not known yet
-    seen = json.loads(answer.stdout)
-    assert isinstance(seen, dict)
-    return seen
+@pytest.fixture
+def client(options: list[str], opened: Callable[[str], Backend]) -> Backend:
+    """Its own view of the lock."""
+    return opened(options[1])
 
 
 @BOTH
 def test_another_is_refused_while_lockctl_holds_and_proceeds_when_it_ends(
-    lockctl: Lockctl, options: list[str], locker: Start, key: str
+    lockctl: Lockctl, options: list[str], client: Backend, locker: Start, key: str
 ) -> None:
     holder = lockctl.start_holding("nightly", *options)
-    assert state(lockctl, options)["key"] == key
+    assert client.inspect("nightly", timeout=LIMIT).key == key
     assert let_go(locker()) == 9
     waiting = locker(LIMIT)
     holder.terminate()
@@ -132,15 +138,14 @@ def test_another_is_refused_while_lockctl_holds_and_proceeds_when_it_ends(
 
 @BOTH
 def test_lockctl_is_refused_while_another_holds_and_shows_it_as_foreign(
-    lockctl: Lockctl, options: list[str], locker: Start, tmp_path: Path
+    lockctl: Lockctl, options: list[str], client: Backend, locker: Start, tmp_path: Path
 ) -> None:
     other, mark = locker(), tmp_path / "ran"
     assert holds(other)
-    seen = state(lockctl, options)
-    assert seen["state"] == "foreign"
-    (holder,) = seen["holders"]  # type: ignore[misc]
-    assert (holder["owner"], holder["token"]) == (None, None)  # type: ignore[has-type]
-    assert 0 < holder["expires_in"] <= 60  # type: ignore[has-type]
+    assert client.inspect("nightly", timeout=LIMIT).state == "foreign"
+    holder = holder_of(client)
+    assert (holder.owner, holder.token) == (None, None)
+    assert 0 < (holder.expires_in or 0) <= 60
     assert lockctl("run", "-l", "nightly", *options, "--", "touch", str(mark)).returncode == 75
     assert not mark.exists()
     assert let_go(other) == 0
@@ -150,66 +155,61 @@ def test_lockctl_is_refused_while_another_holds_and_shows_it_as_foreign(
 
 @BOTH
 def test_lockctl_waits_for_another_and_goes_on_when_it_ends(
-    lockctl: Lockctl, options: list[str], locker: Start
+    lockctl: Lockctl, options: list[str], client: Backend, locker: Start
 ) -> None:
     other = locker()
     assert holds(other)
     waiter = lockctl.start("run", "-l", "nightly", "--wait", "forever", *options, "--", "true")
     if "redlock" not in options[1]:  # whose waiters are not listed
-        eventually(lambda: state(lockctl, options)["waiters"])
+        eventually(lambda: waiters(client))
     assert waiter.poll() is None
     assert let_go(other) == 0
     assert waiter.wait(LIMIT) == 0
 
 
-@pytest.mark.parametrize("mode", [["--shared"], ["--slots", "2"]])
+@SEVERAL
 def test_redis_py_is_refused_until_the_last_of_several_has_ended(
-    lockctl: Lockctl, options: list[str], locker: Start, redis_server: Redis, key: str, mode: list[str]
+    client: Backend, locker: Start, redis_server: Redis, key: str, wanted: Callable[[], Claim]
 ) -> None:
-    holders = [lockctl.start_holding("nightly", *mode, *options) for _ in range(2)]
-    seen = state(lockctl, options)
-    assert (seen["state"], len(seen["holders"])) == ("held", 2)  # type: ignore[arg-type]
+    grants = [take(client, wanted()) for _ in range(2)]
+    seen = client.inspect("nightly", timeout=LIMIT)
+    assert (seen.state, len(seen.holders)) == ("held", 2)
     assert let_go(locker()) == 9
     assert redis_server.ask("TYPE", key) == b"zset"
     waiting = locker(LIMIT)
-    holders[0].terminate()
-    holders[0].wait(LIMIT)
+    client.release(grants[0], timeout=LIMIT)
     assert let_go(locker()) == 9
     assert waiting.poll() is None
-    holders[1].terminate()
-    holders[1].wait(LIMIT)
+    client.release(grants[1], timeout=LIMIT)
     assert holds(waiting)
 
 
-@pytest.mark.parametrize("mode", [["--shared"], ["--slots", "2"]])
+@SEVERAL
 def test_readers_and_slots_wait_for_redis_py(
-    lockctl: Lockctl, options: list[str], locker: Start, mode: list[str]
+    client: Backend, options: list[str], opened: Callable[[str], Backend], locker: Start, wanted: Callable[[], Claim]
 ) -> None:
-    other = locker()
+    other, waiter, mine = locker(), opened(options[1]), wanted()
     assert holds(other)
-    assert lockctl("run", "-l", "nightly", *mode, *options, "--", "true").returncode == 75
-    waiter = lockctl.start("run", "-l", "nightly", *mode, "--wait", "forever", *options, "--", "true")
-    eventually(lambda: state(lockctl, options)["waiters"])
-    assert waiter.poll() is None
+    assert refused(client, wanted())
+    waiting = start_waiting(waiter, mine, client)
+    assert waiting.running
     assert let_go(other) == 0
-    assert waiter.wait(LIMIT) == 0
+    waiting.result()
+    take(waiter, mine)
 
 
 @BOTH
-def test_another_is_refused_as_long_as_a_lock_is_held_after_its_job(
-    lockctl: Lockctl, options: list[str], locker: Start
-) -> None:
-    done = lockctl("run", "-l", "nightly", "--min-hold", "60s", *options, "--", "true")
-    assert (done.returncode, done.stderr) == (0, "")
+def test_another_is_refused_as_long_as_a_lock_is_held_after_its_job(client: Backend, locker: Start) -> None:
+    client.release(take(client, claim()), timeout=LIMIT, hold=60.0)
     assert let_go(locker()) == 9
-    assert lockctl("force-release", "nightly", "--yes", *options).returncode == 0
-    assert lockctl("run", "-l", "nightly", "--min-hold", "1s", *options, "--", "true").returncode == 0
+    assert revoke(client, holder_of(client), now=True) is not None
+    client.release(take(client, claim()), timeout=LIMIT, hold=1.0)
     assert holds(locker(LIMIT))
 
 
 @BOTH
 def test_a_program_that_takes_the_lock_while_the_operator_is_asked_keeps_it(
-    lockctl: Lockctl, options: list[str], locker: Start
+    lockctl: Lockctl, options: list[str], client: Backend, locker: Start
 ) -> None:
     first = locker()
     assert holds(first)
@@ -226,5 +226,5 @@ def test_a_program_that_takes_the_lock_while_the_operator_is_asked_keeps_it(
         assert terminal.process.wait(LIMIT) == 75
     finally:
         terminal.end()
-    assert state(lockctl, options)["state"] == "foreign"
+    assert client.inspect("nightly", timeout=LIMIT).state == "foreign"
     assert let_go(second) == 0

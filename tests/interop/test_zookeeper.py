@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import threading
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from tests.contract.harness import claim, refused, take
 from tests.jobs import LIMIT, eventually
+from tests.stores.conftest import opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from lockctl.backend import Backend
+    from lockctl.model import Claim, LockInfo
     from tests.jobs import Lockctl
     from tests.servers.zookeeper import ZooKeeper
+
+__all__ = ["opened"]  # a fixture
 
 # what a user of kazoo runs: says when it has the lock, and gives it back when its stdin is closed
 KAZOO = """
@@ -41,11 +46,12 @@ client.stop()
 class Run:
     """`lockctl` with its locks below a node that nobody else uses."""
 
-    def __init__(self, lockctl: Lockctl, server: ZooKeeper, layout: str) -> None:
+    def __init__(self, lockctl: Lockctl, server: ZooKeeper, layout: str, opened: Callable[[str], Backend]) -> None:
         self.root = f"/interop-{os.urandom(6).hex()}"
         self.path = f"{self.root}/nightly"
         self.lockctl = lockctl
         self.options = ("-b", f"zookeeper://{server.address}{self.root}?layout={layout}", "-t", "4s")
+        self.client, self.waiter = opened(self.options[1]), opened(self.options[1])
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
         return self.lockctl("run", *self.options, "-l", "nightly", *words)
@@ -56,20 +62,21 @@ class Run:
     def waiting(self, *words: str) -> subprocess.Popen[str]:
         return self.lockctl.start("run", *self.options, "-l", "nightly", "-w", "30s", "--", *words)
 
-    def seen(self) -> Any:
-        done = self.lockctl("inspect", "-b", self.options[1], "nightly", "--json")
-        assert done.returncode in (0, 1), done.stderr  # 1: not known yet
-        return json.loads(done.stdout)
+    def refused(self, wanted: Claim | None = None) -> bool:
+        return refused(self.client, wanted or claim())
+
+    def seen(self) -> LockInfo:
+        return self.client.inspect("nightly", timeout=LIMIT)
 
 
 @pytest.fixture
-def kazoo_layout(lockctl: Lockctl, zookeeper_server: ZooKeeper) -> Run:
-    return Run(lockctl, zookeeper_server, "kazoo")
+def kazoo_layout(lockctl: Lockctl, zookeeper_server: ZooKeeper, opened: Callable[[str], Backend]) -> Run:
+    return Run(lockctl, zookeeper_server, "kazoo", opened)
 
 
 @pytest.fixture
-def curator_layout(lockctl: Lockctl, zookeeper_server: ZooKeeper) -> Run:
-    return Run(lockctl, zookeeper_server, "curator")
+def curator_layout(lockctl: Lockctl, zookeeper_server: ZooKeeper, opened: Callable[[str], Backend]) -> Run:
+    return Run(lockctl, zookeeper_server, "curator", opened)
 
 
 @pytest.fixture
@@ -121,37 +128,25 @@ def queued(admin: KazooClient, run: Run) -> int:
 
 
 @pytest.mark.parametrize("kind", ["Lock", "ReadLock", "WriteLock"])
-def test_lockctl_is_refused_while_kazoo_holds_and_runs_afterwards(
+def test_lockctl_is_refused_while_kazoo_holds_and_kazoo_while_lockctl_does(
     kazoo_layout: Run, kazoo: Callable[..., subprocess.Popen[str]], kind: str
 ) -> None:
     holder = kazoo(kind, kazoo_layout.path)
     assert has_it(holder)
-    refused = kazoo_layout("--", "true")
-    assert refused.returncode == 75
+    assert kazoo_layout.refused()
     seen = kazoo_layout.seen()
-    assert (seen["state"], seen["key"], seen["holders"][0]["host"]) == (
-        "foreign",
-        kazoo_layout.path,
-        "another program",
-    )
+    assert (seen.state, seen.key, seen.holders[0].host) == ("foreign", kazoo_layout.path, "another program")
     let_go(holder)
-    assert kazoo_layout("--", "true").returncode == 0
-
-
-@pytest.mark.parametrize("kind", ["Lock", "ReadLock", "WriteLock"])
-def test_kazoo_is_refused_while_lockctl_holds_and_gets_it_afterwards(
-    kazoo_layout: Run, kazoo: Callable[..., subprocess.Popen[str]], kind: str
-) -> None:
-    holder = kazoo_layout.holding()
+    ours = kazoo_layout.holding()
     if kind != "ReadLock":  # kazoo's ReadLock does not know how to not wait
         assert kazoo(kind, kazoo_layout.path, "try").wait(LIMIT) == 9
-    waiter = kazoo(kind, kazoo_layout.path)
-    seen = eventually(lambda: len((now := kazoo_layout.seen())["waiters"]) == 1 and now)
-    assert seen["waiters"][0]["host"] == "another program"
-    holder.terminate()
-    assert has_it(waiter)
+    later = kazoo(kind, kazoo_layout.path)
+    (waiter,) = eventually(lambda: kazoo_layout.seen().waiters)
+    assert waiter.host == "another program"
+    ours.terminate()
+    assert has_it(later)
     assert kazoo_layout("--", "true").returncode == 75
-    let_go(waiter)
+    let_go(later)
 
 
 def test_both_wait_in_one_queue_and_are_served_in_its_order(
@@ -234,9 +229,9 @@ def test_lockctl_is_refused_while_a_curator_client_holds_and_runs_afterwards(
 ) -> None:
     mutex = CuratorMutex(admin, curator_layout.path)
     assert mutex.acquire(LIMIT)
-    assert curator_layout("--", "true").returncode == 75
+    assert curator_layout.refused()
     seen = curator_layout.seen()
-    assert (seen["state"], seen["holders"][0]["host"]) == ("foreign", "10.0.0.7")
+    assert (seen.state, seen.holders[0].host) == ("foreign", "10.0.0.7")
     waiter = curator_layout.waiting("true")
     eventually(lambda: queued(admin, curator_layout) == 2)
     mutex.release()
@@ -261,17 +256,16 @@ def test_a_curator_client_waits_while_lockctl_holds_and_is_served_in_its_turn(
 def test_kazoo_told_of_curators_names_and_lockctl_keep_each_other_out(curator_layout: Run, admin: KazooClient) -> None:
     lock = admin.Lock(curator_layout.path, "mixed", extra_lock_patterns=["lock-"])
     assert lock.acquire(timeout=LIMIT)
-    assert curator_layout("--", "true").returncode == 75
+    assert curator_layout.refused()
     lock.release()
-    holder = curator_layout.holding()
+    grant = take(curator_layout.client, claim())
     assert not lock.acquire(blocking=False)
-    holder.terminate()
-    holder.wait(LIMIT)
+    curator_layout.client.release(grant, timeout=LIMIT)
     assert lock.acquire(timeout=LIMIT)
     lock.release()
 
 
 def test_the_parent_that_curator_makes_and_removes_is_made_again(curator_layout: Run, admin: KazooClient) -> None:
-    assert curator_layout("--", "true").returncode == 0
+    assert not curator_layout.refused()
     admin.delete(curator_layout.path)
-    assert curator_layout("--", "true").returncode == 0
+    assert not curator_layout.refused()
