@@ -83,8 +83,7 @@ def acquired(process: subprocess.Popen[str]) -> str:
 
 
 def queue(server: Etcd, prefix: str) -> list[str]:
-    words = ("get", f"{prefix}nightly/", "--prefix", "--keys-only", "--sort-by=CREATE", "--order=ASCEND")
-    return server.command(*words).split()
+    return [*server.read(f"{prefix}nightly/")]
 
 
 def test_etcdctl_waits_while_lockctl_holds_and_goes_on_when_it_ends(

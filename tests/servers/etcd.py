@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import platform
@@ -106,6 +107,24 @@ class Etcd(Server):
             return status, json.loads(answer)
         except ValueError:
             return status, answer.decode(errors="replace")
+
+    def entries(self, beginning: str) -> list[dict[str, Any]]:
+        """The keys that begin so, as the gateway tells them, the oldest first; if there are no users."""
+        ends = beginning, beginning[:-1] + chr(ord(beginning[-1]) + 1)
+        key, range_end = (base64.b64encode(end.encode()).decode() for end in ends)
+        order = {"sort_target": "CREATE", "sort_order": "ASCEND"}
+        status, answer = self.request("/v3/kv/range", {"key": key, "range_end": range_end, **order})
+        if status != 200:
+            raise RuntimeError(f"{self}: {answer}")
+        return list(answer.get("kvs", ()))
+
+    def read(self, beginning: str) -> dict[str, str]:
+        """The keys that begin so, with what is in them."""
+        decoded = (
+            [base64.b64decode(each.get(part, "")).decode(errors="replace") for part in ("key", "value")]
+            for each in self.entries(beginning)
+        )
+        return {key: value for key, value in decoded}  # noqa: C416 - a list of two is no pair for mypy
 
     def _answers(self) -> bool:
         status, answer = self.request("/health")  # true only with a leader and a quorum

@@ -17,8 +17,11 @@ TTL = 2.0  # seconds: the shortest lease of an etcd with its usual timing
 
 def keys_of_locks(server: Etcd, prefix: str) -> list[str]:
     """All keys below a prefix but the counters of tokens, which stay, and what has late requests refused for a while."""
-    found = server.command("get", prefix, "--prefix", "--keys-only").split()
-    return [key for key in found if not key.startswith((f"{prefix}.token/", f"{prefix}.revoke/.ended/"))]
+    return [
+        key
+        for key in sorted(server.read(prefix))
+        if not key.startswith((f"{prefix}.token/", f"{prefix}.revoke/.ended/"))
+    ]
 
 
 def attempt(client: EtcdBackend) -> Grant | None:

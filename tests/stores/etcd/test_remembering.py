@@ -40,7 +40,7 @@ NO_SUCCESS = {
 
 
 def kept(server: Etcd, prefix: str, kind: str = "started") -> list[str]:
-    return server.command("get", f"{prefix}.history/nightly/{kind}/", "--prefix", "--keys-only").split()
+    return sorted(server.read(f"{prefix}.history/nightly/{kind}/"))
 
 
 class TestHistory:
@@ -101,10 +101,7 @@ class TestHistory:
         backend.release(grant, timeout=LIMIT)
         for started in (1.0, None):
             backend.remember("nightly", a_run(started_at=started), timeout=LIMIT)
-        leases = set()
-        for entry in json.loads(etcd_server.command("get", prefix, "--prefix", "-w", "json"))["kvs"]:
-            leases.add(f"{entry['lease']:x}")
-        (lease,) = leases
+        (lease,) = {f"{int(entry['lease']):x}" for entry in etcd_server.entries(prefix)}
         told = json.loads(etcd_server.command("lease", "timetolive", lease, "-w", "json"))
         assert history.AGE - 60 < told["ttl"] <= history.AGE
         etcd_server.command("lease", "revoke", lease)
@@ -207,7 +204,7 @@ class TestSuccess:
         other.note_success(grant, timeout=LIMIT)
         with pytest.raises(BackendUnavailable, match="not ours any more"):
             backend.note_success(old, timeout=LIMIT)
-        noted = etcd_server.command("get", f"{backend.layout.prefix}.success/nightly", "--print-value-only")
+        (noted,) = etcd_server.read(f"{backend.layout.prefix}.success/nightly").values()
         assert json.loads(noted) == {"at": grant.at, "token": grant.token}
 
 
