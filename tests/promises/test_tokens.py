@@ -1,6 +1,7 @@
 """Tokens rise strictly, whatever happens to holders, to what a store keeps, and to its servers.
 
-That they rise over many tenures, and among those who contend in one process, is in the contract of a backend.
+That they rise over many tenures, among those who contend in one process, and after a holder that vanished, is in the
+contract of a backend, for every driver.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faults.backends import PLACES, SERVED, addresses_of, on_backends
+from tests.faults.backends import PLACES, SERVED, addresses_of, on_kinds
 from tests.jobs import LIMIT, eventually
 from tests.promises.harms import HARMS
 from tests.promises.tokens import holding, rising, tenure
@@ -31,7 +32,7 @@ TENURES = int(os.environ.get("CROWD_TENURES", "3"))  # of each
 JOB = 'mkdir "$0.inside" || echo overlap >> "$0"; echo "$LOCKCTL_TOKEN" >> "$0"; rmdir "$0.inside"'
 
 
-@pytest.mark.parametrize("backend_name", on_backends(*SERVED))
+@pytest.mark.parametrize("backend_name", on_kinds(*SERVED))
 def test_runs_that_contend_are_never_inside_together_and_their_tokens_rise(lockctl: Lockctl, tmp_path: Path) -> None:
     log = tmp_path / "tokens"
     words = shlex.join([lockctl.command, "run", "-l", "nightly", "--wait", "90s", "--", "sh", "-c", JOB, str(log)])
@@ -43,7 +44,7 @@ def test_runs_that_contend_are_never_inside_together_and_their_tokens_rise(lockc
     assert rising(tokens)
 
 
-@pytest.mark.parametrize("backend_name", on_backends(*SERVED))
+@pytest.mark.parametrize("backend_name", on_kinds(*SERVED))
 def test_tokens_rise_when_holders_are_killed(lockctl: Lockctl, place: Place, tmp_path: Path) -> None:
     log = tmp_path / "tokens"
     options = ("-l", "nightly", "-t", f"{place.ttl}s", "--kill-after", "0", "--wait", "60s")
