@@ -40,12 +40,6 @@ def other(connect: Callable[[], RedisBackend]) -> RedisBackend:
     return connect()
 
 
-def test_a_hold_keeps_out_every_program(backend: RedisBackend, peer: redis.Redis, key: str) -> None:
-    backend.release(take(backend, claim()), timeout=LIMIT, hold=60.0)
-    assert peer.set(key, "theirs", nx=True, px=1000) is None
-    assert not peer.lock(key, timeout=1.0).acquire(blocking=False)
-
-
 def test_only_an_operator_who_means_it_ends_a_hold_also_one_who_looked_before_it_began(
     backend: RedisBackend, other: RedisBackend
 ) -> None:

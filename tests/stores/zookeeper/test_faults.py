@@ -232,22 +232,6 @@ def test_a_waiter_whose_session_the_servers_refuse_does_not_stand_behind_the_nod
     assert time.monotonic() - began < 10.0, "the session of before lasts 30 s"
 
 
-def test_two_thousand_locks_are_listed_in_little_time(harness: ZooKeeperHarness) -> None:
-    names = [f"job-{number:04}" for number in range(2000)]
-    harness.admin.ensure_path(harness.root)
-    pending = [harness.admin.create_async(f"{harness.root}/{name}") for name in names]
-    for each in pending:
-        each.get(timeout=LIMIT)
-    client = harness.client()
-    take(client, harness.claim("job-1000"))
-    began = time.monotonic()
-    locks = list(client.list("*", timeout=LIMIT))
-    assert time.monotonic() - began < 5
-    assert [lock.name for lock in locks] == names
-    assert [lock.name for lock in locks if lock.state == "held"] == ["job-1000"]
-    assert len(list(client.list("job-001?", timeout=LIMIT))) == 10
-
-
 def test_a_connection_that_was_reset_is_made_anew_without_a_word(
     harness: ZooKeeperHarness, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -104,18 +104,12 @@ def test_who_waits_when_the_hold_begins_gets_the_lock_at_its_end_in_the_order_of
     assert all(at - began >= 1.0 for _, at in served)
 
 
-def test_a_hold_of_a_lock_that_was_taken_away_is_none(harness: ZooKeeperHarness) -> None:
-    client, other = harness.client(), harness.client()
-    lost = take(client, harness.claim(ttl=5.0))
-    harness.usurp("nightly")
-    successor = take(other, harness.claim(ttl=5.0))
-    client.release(lost, timeout=LIMIT, hold=60.0)
-    other.release(successor, timeout=LIMIT)
-    take(other, harness.claim())
-    expired = take(client, harness.claim("two"))
+def test_a_hold_of_a_lock_whose_session_has_ended_is_none(harness: ZooKeeperHarness) -> None:
+    client = harness.client()
+    expired = take(client, harness.claim())
     harness.expire(expired)
     client.release(expired, timeout=LIMIT, hold=60.0)
-    take(other, harness.claim("two"))
+    take(harness.client(), harness.claim())
 
 
 def test_a_release_with_a_hold_whose_answer_was_lost_can_be_repeated(harness: ZooKeeperHarness) -> None:
@@ -182,18 +176,18 @@ def test_garbage_in_the_record_is_no_hold_and_the_next_hold_replaces_it(harness:
 
 
 @pytest.mark.parametrize("field", ["hold", "ended_at", "token", "acquired_at", "host", "mode", "command"])
-@pytest.mark.parametrize("content", [None, -1, 1e300, "\x1b[2J", [[]], {}, True], ids=repr)
-def test_a_forged_record_breaks_nothing(harness: ZooKeeperHarness, field: str, content: object) -> None:
-    document = {"owner": "me", "hold": 60, "token": 5, field: content}
-    harness.admin.create(kept(harness), json.dumps(document).encode(), makepath=True)
+def test_a_forged_record_breaks_nothing(harness: ZooKeeperHarness, field: str) -> None:
     client = harness.client()
-    lock = client.inspect("nightly", timeout=LIMIT)
-    assert lock.state == ("free" if field == "hold" else "held")
-    assert refused(client, harness.claim()) == (field != "hold")
-    for holder in lock.holders:
-        assert holder.ended_at is not None
-        assert client.revoke("nightly", holder, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is not None
-        take(client, harness.claim())
+    for number, content in enumerate((None, -1, 1e300, "\x1b[2J", [[]], {}, True)):
+        name, document = f"lock{number}", {"owner": "me", "hold": 60, "token": 5, field: content}
+        harness.admin.create(kept(harness, name), json.dumps(document).encode(), makepath=True)
+        lock = client.inspect(name, timeout=LIMIT)
+        assert lock.state == ("free" if field == "hold" else "held"), content
+        assert refused(client, harness.claim(name)) == (field != "hold")
+        for holder in lock.holders:
+            assert holder.ended_at is not None
+            assert client.revoke(name, holder, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is not None
+            take(client, harness.claim(name))
 
 
 # A store that does not want it
