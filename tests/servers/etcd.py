@@ -108,6 +108,14 @@ class Etcd(Server):
         except ValueError:
             return status, answer.decode(errors="replace")
 
+    def write(self, key: str, value: bytes) -> None:
+        """Put *value* into a key."""
+        coded = {"key": key.encode(), "value": value}
+        body = {name: base64.b64encode(data).decode() for name, data in coded.items()}
+        status, answer = self.request("/v3/kv/put", body)
+        if status != 200:
+            raise RuntimeError(f"{self}: {answer}")
+
     def entries(self, beginning: str) -> list[dict[str, Any]]:
         """The keys that begin so, as the gateway tells them, the oldest first; if there are no users."""
         ends = beginning, beginning[:-1] + chr(ord(beginning[-1]) + 1)

@@ -16,7 +16,7 @@ from tests.contract.remembering import a_run
 from tests.jobs import eventually
 from tests.promises.tokens import rising, tenure
 from tests.servers.etcd import EtcdCluster
-from tests.stores.etcd.test_hostile_keys import HOSTILE, TestHostileKeys
+from tests.stores.etcd.test_hostile_keys import HOSTILE
 from tests.stores.etcd.test_queue import in_line
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class TestCounter:
         self, etcd_server: Etcd, backend: EtcdBackend, prefix: str, mine: Callable[[], Claim]
     ) -> None:
         for value in DAMAGED.values():
-            TestHostileKeys.write(etcd_server, f"{prefix}.token/nightly", value)
+            etcd_server.write(f"{prefix}.token/nightly", value)
             before = microseconds()
             given = a_tenure(backend, mine())
             assert before <= given <= microseconds(), value
@@ -266,7 +266,7 @@ class TestCounter:
         self, etcd_server: Etcd, backend: EtcdBackend, prefix: str
     ) -> None:
         for value in DAMAGED.values():
-            TestHostileKeys.write(etcd_server, f"{prefix}.token/.floor", value)
+            etcd_server.write(f"{prefix}.token/.floor", value)
             given = a_tenure(backend, claim())
             assert given <= microseconds()
             assert list(backend.unused("*", older_than=0.0, timeout=LIMIT)) == [("nightly", given // 10**6)]
@@ -320,7 +320,7 @@ def test_a_holder_without_a_token_is_shown_with_the_revision_of_its_key(
     """As a holder of lockctl 0.1 is, or one that was overwritten by a number that is no token."""
     for more in ("", ', "token": true', ', "token": -1', ', "token": "7"', f', "token": {10**30}'):
         document = f'{{"owner": "old", "acquired_at": 1.5{more}}}'
-        TestHostileKeys.write(etcd_server, f"{prefix}nightly/1", document.encode())
+        etcd_server.write(f"{prefix}nightly/1", document.encode())
         (entry,) = etcd_server.entries(f"{prefix}nightly/1")
         shown = holder_of(backend)
         assert shown.token == int(entry["create_revision"])

@@ -399,20 +399,18 @@ def test_a_full_store_forgets_the_run_and_keeps_the_locks(place: Place) -> None:
     assert client.history("nightly", timeout=LIMIT) == (a_run(),)
 
 
-@pytest.mark.parametrize(
-    "content", ["null", "'x'", "'[]'", "repeat('[', 60000)", "repeat('x', 10000000)", "'{\"outcome\": 7}'"]
-)
-def test_what_others_write_into_the_history_is_passed_over(place: Place, content: str) -> None:
-    client = place.client()
-    client.remember("nightly", a_run(), timeout=LIMIT)
-    for started in (True, False):
-        place.command(
-            f"insert into {place.history} (key, started, document) values ('{place.key}', {started}, {content})"
-        )
-    assert client.history("nightly", timeout=LIMIT) == (a_run(),)
-    assert client.inspect("nightly", timeout=LIMIT).last_run is None
-    client.remember("nightly", a_run(1), timeout=LIMIT)
-    assert client.inspect("nightly", timeout=LIMIT).last_run == a_run(1)
+def test_what_others_write_into_the_history_is_passed_over(place: Place) -> None:
+    client, runs = place.client(), [a_run()]
+    client.remember("nightly", runs[0], timeout=LIMIT)
+    for content in ("null", "'x'", "'[]'", "repeat('[', 60000)", "repeat('x', 10000000)", "'{\"outcome\": 7}'"):
+        for started in (True, False):
+            row = f"'{place.key}', {started}, {content}"
+            place.command(f"insert into {place.history} (key, started, document) values ({row})")
+        assert client.history("nightly", timeout=LIMIT) == tuple(runs), content
+        assert client.inspect("nightly", timeout=LIMIT).last_run is None
+        runs.insert(0, a_run(len(runs)))
+        client.remember("nightly", runs[0], timeout=LIMIT)
+        assert client.inspect("nightly", timeout=LIMIT).last_run == runs[0]
 
 
 def test_four_who_remember_at_the_same_time_keep_the_table_small_and_never_wait_for_each_other(place: Place) -> None:

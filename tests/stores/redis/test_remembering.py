@@ -98,15 +98,13 @@ def test_a_user_who_may_not_remember_can_lock_all_the_same(start_server: StartSe
     backend.close()
 
 
-@pytest.mark.parametrize("text", [b"", b"x", b"nan", b"inf", b"-5", b"1e300", b"1_0_", b"\xff", b"9" * 100_000])
-def test_a_success_that_is_no_time_counts_as_never(
-    backend: RedisBackend, peer: redis.Redis, key: str, text: bytes
-) -> None:
-    peer.set(f"{{{key}}}:success", text)
-    assert backend.last_success("nightly", timeout=LIMIT) is None
+def test_a_success_that_is_no_time_counts_as_never(backend: RedisBackend, peer: redis.Redis, key: str) -> None:
     grant = take(backend, claim())
-    backend.note_success(grant, timeout=LIMIT)
-    assert backend.last_success("nightly", timeout=LIMIT) == pytest.approx(grant.at, abs=1e-5)
+    for text in (b"", b"x", b"nan", b"inf", b"-5", b"1e300", b"1_0_", b"\xff", b"9" * 100_000):
+        peer.set(f"{{{key}}}:success", text)
+        assert backend.last_success("nightly", timeout=LIMIT) is None, text[:10]
+        backend.note_success(grant, timeout=LIMIT)
+        assert backend.last_success("nightly", timeout=LIMIT) == pytest.approx(grant.at, abs=1e-5)
 
 
 def test_a_grant_has_the_time_of_the_server(backend: RedisBackend, peer: redis.Redis) -> None:

@@ -10,6 +10,7 @@ import pytest
 from lockctl.errors import LeaseLost, LockctlError
 from lockctl.model import EXCLUSIVE, SHARED, SLOT, Revocation
 from tests.contract.harness import LIMIT, claim, reader, refused, take
+from tests.contract.keeping import revoke
 from tests.jobs import eventually
 
 if TYPE_CHECKING:
@@ -40,22 +41,22 @@ STRANGE: list[dict[Any, float]] = [
 ]
 
 
-@pytest.mark.parametrize("members", STRANGE, ids=range(len(STRANGE)))
 def test_a_sorted_set_that_is_not_ours_is_another_programs_lock(
-    backend: RedisBackend, peer: redis.Redis, key: str, members: dict[Any, float]
+    backend: RedisBackend, peer: redis.Redis, key: str
 ) -> None:
-    peer.zadd(key, members)
-    lock = backend.inspect("nightly", timeout=LIMIT)
-    assert (lock.state, lock.slots, lock.holders[0].owner) == ("foreign", 1, None)
-    assert [each.state for each in backend.list("*", timeout=LIMIT)] == ["foreign"]
-    for mode, slots in MODES:
-        assert refused(backend, claim(mode=mode, slots=slots))
-        backend.wait(claim(mode=mode, slots=slots), timeout=0.05, interrupt=None)
-    assert peer.zcard(key) == len(members)
-    with pytest.raises(LockctlError, match="another program"):
-        backend.revoke("nightly", lock.holders[0], Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
-    assert backend.revoke("nightly", lock.holders[0], Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
-    assert not peer.exists(key)
+    for members in STRANGE:
+        peer.zadd(key, members)
+        lock = backend.inspect("nightly", timeout=LIMIT)
+        assert (lock.state, lock.slots, lock.holders[0].owner) == ("foreign", 1, None), members
+        assert [each.state for each in backend.list("*", timeout=LIMIT)] == ["foreign"]
+        for mode, slots in MODES:
+            assert refused(backend, claim(mode=mode, slots=slots))
+            backend.wait(claim(mode=mode, slots=slots), timeout=0.05, interrupt=None)
+        assert peer.zcard(key) == len(members)
+        with pytest.raises(LockctlError, match="another program"):
+            revoke(backend, lock.holders[0])
+        assert revoke(backend, lock.holders[0], now=True)
+        assert not peer.exists(key)
 
 
 @pytest.mark.parametrize(

@@ -54,14 +54,14 @@ def test_whatever_a_node_holds_it_is_shown_as_foreign_and_can_be_taken_away(
 
 
 @pytest.mark.parametrize("field", ["host", "pid", "user", "command", "ttl", "acquired_at", "mode"])
-@pytest.mark.parametrize("content", [None, -1, 1e300, "\x1b[2J", [[]], {}, True], ids=repr)
-def test_a_forged_document_breaks_nothing(harness: ZooKeeperHarness, field: str, content: object) -> None:
+def test_a_forged_document_breaks_nothing(harness: ZooKeeperHarness, field: str) -> None:
     client = harness.client()
-    document = json.dumps({"owner": "me", field: content}).encode()
-    harness.admin.create(f"{harness.root}/nightly/lock-", document, ephemeral=True, sequence=True, makepath=True)
-    holder = holder_of(client)
-    assert (holder.owner, isinstance(holder.token, int)) == ("me", True)
-    assert refused(client, harness.claim())
+    for number, content in enumerate((None, -1, 1e300, "\x1b[2J", [[]], {}, True)):
+        name, document = f"lock{number}", json.dumps({"owner": "me", field: content}).encode()
+        harness.admin.create(f"{harness.root}/{name}/lock-", document, ephemeral=True, sequence=True, makepath=True)
+        holder = holder_of(client, name)
+        assert (holder.owner, isinstance(holder.token, int)) == ("me", True), content
+        assert refused(client, harness.claim(name))
 
 
 def test_nodes_that_are_no_contenders_neither_block_nor_appear(harness: ZooKeeperHarness) -> None:

@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     from tests.stores.zookeeper.conftest import Asked
 
 
-@pytest.mark.parametrize("data", [*GARBAGE, b"", b'{"at":"now"}', b'{"at":-1}', b'{"at":1e300}', b'{"at":NaN}'])
-def test_garbage_instead_of_a_success_is_none(harness: ZooKeeperHarness, data: bytes) -> None:
-    harness.admin.create(f"{kept(harness)}/success", data, makepath=True)
-    client = harness.client()
-    assert client.last_success("nightly", timeout=LIMIT) is None
-    grant = take(client, harness.claim())
-    assert client.last_success("nightly", timeout=LIMIT) is None
-    client.note_success(grant, timeout=LIMIT)
-    assert harness.client().last_success("nightly", timeout=LIMIT) == grant.at
+def test_garbage_instead_of_a_success_is_none(harness: ZooKeeperHarness) -> None:
+    client, other = harness.client(), harness.client()
+    for number, data in enumerate((*GARBAGE, b"", b'{"at":"now"}', b'{"at":-1}', b'{"at":1e300}', b'{"at":NaN}')):
+        name = f"lock{number}"
+        harness.admin.create(f"{kept(harness, name)}/success", data, makepath=True)
+        assert client.last_success(name, timeout=LIMIT) is None, data[:13]
+        grant = take(client, harness.claim(name))
+        assert client.last_success(name, timeout=LIMIT) is None
+        client.note_success(grant, timeout=LIMIT)
+        assert other.last_success(name, timeout=LIMIT) == grant.at
 
 
 def test_a_success_after_the_session_has_ended_is_noted_in_another_or_refused(harness: ZooKeeperHarness) -> None:
