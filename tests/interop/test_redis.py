@@ -168,23 +168,6 @@ def test_lockctl_waits_for_another_and_goes_on_when_it_ends(
 
 
 @SEVERAL
-def test_redis_py_is_refused_until_the_last_of_several_has_ended(
-    client: Backend, locker: Start, redis_server: Redis, key: str, wanted: Callable[[], Claim]
-) -> None:
-    grants = [take(client, wanted()) for _ in range(2)]
-    seen = client.inspect("nightly", timeout=LIMIT)
-    assert (seen.state, len(seen.holders)) == ("held", 2)
-    assert let_go(locker()) == 9
-    assert redis_server.ask("TYPE", key) == b"zset"
-    waiting = locker(LIMIT)
-    client.release(grants[0], timeout=LIMIT)
-    assert let_go(locker()) == 9
-    assert waiting.poll() is None
-    client.release(grants[1], timeout=LIMIT)
-    assert holds(waiting)
-
-
-@SEVERAL
 def test_readers_and_slots_wait_for_redis_py(
     client: Backend, options: list[str], opened: Callable[[str], Backend], locker: Start, wanted: Callable[[], Claim]
 ) -> None:

@@ -62,32 +62,15 @@ def test_servers_die_with_whoever_started_them_even_when_they_are_paused(tmp_pat
 
 def run_pytest(directory: Path, text: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """What pytest says about one file of tests that uses the fixtures."""
-    (directory / "test_it.py").write_text(text)
+    file = directory / "test_it.py"
+    file.write_text(text)
     ours = {name: value for name, value in os.environ.items() if name != "CI" and not name.startswith("PYTEST_XDIST")}
-    environment = ours | variables
-    words = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "tests.servers.fixtures",
-        "-p",
-        "no:randomly",
-        "-p",
-        "no:cacheprovider",
-    ]
-    words += [
-        "--override-ini=addopts=",
-        "-rsE",
-        "--strict-markers",
-        f"--rootdir={directory}",
-        str(directory / "test_it.py"),
-    ]
-    words += [f"--basetemp={directory / 'base'}"]
+    words = "-m pytest -p tests.servers.fixtures -p no:randomly -p no:cacheprovider --override-ini=addopts= -rsE"
+    places = [f"--rootdir={directory}", f"--basetemp={directory / 'base'}", str(file)]
     return subprocess.run(
-        words,
+        [sys.executable, *words.split(), "--strict-markers", *places],
         cwd=ROOT,
-        env=environment,
+        env=ours | variables,
         capture_output=True,
         text=True,
         timeout=60,

@@ -43,11 +43,14 @@ def queued(client: RedisBackend) -> int:
     return len(client.inspect("nightly", timeout=LIMIT).waiters or ())
 
 
+@pytest.mark.parametrize("wanted", [reader, functools.partial(one_of, 2)], ids=["readers", "slots"])
 def test_other_programs_find_the_key_taken_until_the_last_holder_has_left(
-    connect: Connect, peer: redis.Redis, key: str
+    connect: Connect, peer: redis.Redis, key: str, wanted: Callable[..., Claim]
 ) -> None:
     long, short = connect(), connect()
-    first, second = take(long, reader(ttl=60.0)), take(short, reader(ttl=20.0))
+    first, second = take(long, wanted(ttl=60.0)), take(short, wanted(ttl=20.0))
+    seen = short.inspect("nightly", timeout=LIMIT)
+    assert (seen.state, len(seen.holders)) == ("held", 2)
     assert peer.set(key, "theirs", nx=True, px=1000) is None
     assert not peer.lock(key, timeout=1.0).acquire(blocking=False)
     assert peer.type(key) == b"zset"
@@ -55,10 +58,11 @@ def test_other_programs_find_the_key_taken_until_the_last_holder_has_left(
     long.release(first, timeout=LIMIT)
     assert 15_000 < peer.pttl(key) <= 20_000, "the key ends with the last lease"
     assert peer.set(key, "theirs", nx=True, px=1000) is None
+    assert not peer.lock(key, timeout=1.0).acquire(blocking=False)
     short.renew(second, timeout=LIMIT)
     short.release(second, timeout=LIMIT)
     assert not peer.exists(key, f"{{{key}}}:holders")
-    assert peer.set(key, "theirs", nx=True, px=1000)
+    assert peer.lock(key, timeout=1.0).acquire(blocking=False)
 
 
 def test_each_lease_ends_for_itself(connect: Connect) -> None:
