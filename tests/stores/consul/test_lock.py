@@ -16,7 +16,7 @@ from lockctl.stores.consul.layout import LOCK_FLAGS
 from lockctl.stores.consul.lock import ConsulBackend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, UNHEARD, Background, refused, take
-from tests.contract.keeping import holder_of
+from tests.contract.keeping import holder_of, revoke
 from tests.contract.test_consul import ConsulHarness
 from tests.jobs import best_of_a_few, eventually
 from tests.servers.consul import Consul, ConsulCluster
@@ -331,8 +331,8 @@ def test_a_revocation_leaves_the_token_as_it_was_seen_and_the_last_one_counts(ha
 def test_a_revoked_holder_can_still_be_taken_the_lock_from(harness: ConsulHarness) -> None:
     client, operator = harness.client(), harness.client()
     grant = take(client, harness.claim())
-    operator.revoke("nightly", holder_of(operator), Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
-    floor = operator.revoke("nightly", holder_of(operator), Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
+    revoke(operator, holder_of(operator))
+    floor = revoke(operator, holder_of(operator), now=True)
     later = take(operator, harness.claim())
     assert floor is not None
     assert grant.token < floor <= later.token
@@ -344,8 +344,5 @@ def test_another_programs_session_survives_that_its_lock_is_taken_away(harness: 
     client = harness.client()
     with harness.foreign_hold("nightly") as session:
         harness.write(b"", "other", acquire=session, flags=LOCK_FLAGS)
-        assert (
-            client.revoke("nightly", holder_of(client), Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
-            is not None
-        )
+        assert revoke(client, holder_of(client), now=True) is not None
         assert client.inspect("other", timeout=LIMIT).state == "foreign"

@@ -16,6 +16,7 @@ from lockctl.stores.consul.layout import LOCK_FLAGS, SEMAPHORE_FLAGS
 from lockctl.stores.consul.lock import ConsulBackend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, UNHEARD, Background, refused, take
+from tests.contract.keeping import revoke
 from tests.contract.test_consul import ConsulHarness
 from tests.jobs import eventually
 from tests.servers.consul import Consul
@@ -268,9 +269,7 @@ def test_a_limit_that_is_none_agrees_with_nobody(harness: ConsulHarness, limit: 
     assert refused(client, harness.claim())
     lock = client.inspect("nightly", timeout=LIMIT)
     assert (lock.state, lock.slots) == ("foreign", 1)
-    assert (
-        client.revoke("nightly", lock.holders[0], Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is not None
-    )
+    assert revoke(client, lock.holders[0], now=True) is not None
     take(client, one_of(harness, 2))
 
 
@@ -300,7 +299,7 @@ def test_one_of_several_foreign_holders_can_be_put_out(harness: ConsulHarness) -
     grant = take(client, one_of(harness, 3))
     for left in (2, 1):
         seen = client.inspect("nightly", timeout=LIMIT).holders[0]
-        floor = client.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
+        floor = revoke(client, seen, now=True)
         assert floor is not None
         assert floor > grant.token
         assert len(holders(harness)["Holders"]) == left

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lockctl.model import SLOT, Revocation
+from lockctl.model import SLOT
 from lockctl.stores.consul.layout import LARGEST_TOKEN, LOCK_FLAGS
 from lockctl.stores.consul.lock import ConsulBackend
 from lockctl.url import parse_url
 from tests.contract.forgetting import forget, unused, use
 from tests.contract.harness import LIMIT, Background, take
-from tests.contract.keeping import holder_of
+from tests.contract.keeping import holder_of, revoke
 from tests.contract.test_consul import ConsulHarness
 from tests.servers.consul import Consul
 from tests.stores.consul.test_lock import token_in
@@ -163,12 +163,9 @@ def test_a_holder_that_an_older_lockctl_wrote_has_its_index_and_is_below_the_nex
     harness.write(document.encode(), acquire=session, flags=LOCK_FLAGS)
     index = harness.entry()["ModifyIndex"]
     assert holder_of(client).token == index
-    assert (
-        client.revoke("nightly", holder_of(client), Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
-        == index + 1
-    )
+    assert revoke(client, holder_of(client)) == index + 1
     assert holder_of(client).token == index
-    floor = client.revoke("nightly", holder_of(client), Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
+    floor = revoke(client, holder_of(client), now=True)
     assert floor == index + 1
     assert take(client, harness.claim()).token > index
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lockctl.model import Revocation
 from lockctl.stores.dynamodb.cell import DynamoDbCells
 from tests.contract.harness import LIMIT, claim, refused, take
-from tests.contract.keeping import holder_of
+from tests.contract.keeping import holder_of, revoke
 from tests.jobs import eventually
 from tests.servers import dynamodb
 
@@ -183,7 +182,7 @@ def test_what_the_client_holds_can_be_taken_away_by_force_while_it_renews(backen
     assert java.acquire()
     holder = holder_of(backend)
     assert java.heartbeat()
-    least = backend.revoke("nightly", holder, Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
+    least = revoke(backend, holder, now=True)
     assert least is not None
     assert not java.heartbeat()
     assert take(backend, claim()).token >= least

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import BackendUnavailable
-from lockctl.model import Revocation
 from lockctl.stores.etcd import hold, layout
 from tests.contract.harness import LIMIT, claim, refused, take
-from tests.contract.keeping import holder_of
+from tests.contract.keeping import holder_of, revoke
 from tests.jobs import eventually
 from tests.servers.etcd import Etcd
 from tests.stores.etcd.claims import keys_of_locks
@@ -42,7 +41,7 @@ class TestHold:
         self, etcd_server: Etcd, backend: EtcdBackend, prefix: str
     ) -> None:
         grant = take(backend, claim())
-        backend.revoke("nightly", holder_of(backend), Revocation(now=False, by="ops@web3", reason=""), timeout=LIMIT)
+        revoke(backend, holder_of(backend))
         backend.release(grant, timeout=LIMIT, hold=60.0)
         (key,) = keys_of_locks(etcd_server, prefix)
         assert key.encode() == backend.layout.claim_key("nightly", layout.lease_id(grant.claim.owner, 0))
@@ -89,10 +88,7 @@ class TestHold:
         server.start()
         assert refused(client, claim())
         assert holder_of(client).token == grant.token
-        assert (
-            client.revoke("nightly", holder_of(client), Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
-            is not None
-        )
+        assert revoke(client, holder_of(client), now=True) is not None
         assert "already expired" in server.command("lease", "timetolive", lease_of_hold(grant))
         take(client, claim())
 

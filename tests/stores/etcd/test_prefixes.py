@@ -9,12 +9,11 @@ import pytest
 
 from lockctl.documents import foreign_holder
 from lockctl.errors import ConfigError
-from lockctl.model import Revocation
 from lockctl.registry import open_backend
 from lockctl.stores.etcd.lock import EtcdBackend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Background, claim, one_of, queue_up, reader, take
-from tests.contract.keeping import holder_of
+from tests.contract.keeping import holder_of, revoke
 from tests.contract.remembering import a_run
 from tests.jobs import eventually
 from tests.stores.etcd.claims import keys_of_locks
@@ -41,7 +40,7 @@ def longer(etcd_server: Etcd, prefix: str) -> Iterator[EtcdBackend]:
 
 
 def now(client: EtcdBackend, seen: Holder) -> int | None:
-    return client.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
+    return revoke(client, seen, now=True)
 
 
 def counter(server: Etcd, prefix: str) -> str:

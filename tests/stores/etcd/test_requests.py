@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import BackendUnavailable
-from lockctl.model import Revocation
 from tests.contract.harness import LIMIT, claim, one_of, reader, refused, take
-from tests.contract.keeping import holder_of
+from tests.contract.keeping import holder_of, revoke
 from tests.stores.etcd.claims import keys_of_locks
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class TestRequests:
         self, etcd_server: Etcd, backend: EtcdBackend, prefix: str
     ) -> None:
         grant = take(backend, claim())
-        backend.revoke("nightly", holder_of(backend), Revocation(now=False, by="ops@web3", reason=""), timeout=LIMIT)
+        revoke(backend, holder_of(backend))
         assert len(keys_of_locks(etcd_server, prefix)) == 2
         assert [lock.name for lock in backend.list("*", timeout=LIMIT)] == ["nightly"]
         backend.release(grant, timeout=LIMIT)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import ConfigError, LeaseLost
-from lockctl.model import SHARED, Revocation
+from lockctl.model import SHARED
 from lockctl.stores.etcd import layout, share, wait
 from lockctl.stores.etcd.queue import View
 from lockctl.stores.etcd.queue import look as look_truly
 from tests.contract.harness import LIMIT, Background, claim, one_of, queue_up, reader, refused, take, wait_for_turn
+from tests.contract.keeping import revoke
 from tests.jobs import eventually
 from tests.stores.etcd.claims import keys_of_locks
 
@@ -103,10 +104,7 @@ class TestGroups:
         lock = backend.inspect("nightly", timeout=LIMIT)
         assert lock.state == "foreign"
         assert [holder.owner for holder in lock.holders] == [None, grant.claim.owner]
-        assert (
-            backend.revoke("nightly", lock.holders[0], Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
-            is not None
-        )
+        assert revoke(backend, lock.holders[0], now=True) is not None
         assert backend.inspect("nightly", timeout=LIMIT).state == "held"
         assert backend.renew(grant, timeout=LIMIT).token == grant.token
 

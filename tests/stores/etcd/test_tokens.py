@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lockctl.model import Revocation
 from lockctl.stores.etcd import layout, prune, tokens
 from tests.contract.harness import LIMIT, Background, claim, one_of, reader, take
-from tests.contract.keeping import holder_of
+from tests.contract.keeping import holder_of, revoke
 from tests.contract.remembering import a_run
 from tests.jobs import eventually
 from tests.promises.tokens import rising, tenure
@@ -325,7 +324,7 @@ def test_a_holder_without_a_token_is_shown_with_the_revision_of_its_key(
         shown = holder_of(backend)
         assert shown.token == int(entry["create_revision"])
         next_one = int(entry["create_revision"]) + 1
-        assert backend.revoke("nightly", shown, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) == next_one
+        assert revoke(backend, shown, now=True) == next_one
 
 
 def test_who_takes_the_lock_from_one_without_a_token_is_told_of_one_above_all_that_were_granted(
@@ -338,6 +337,6 @@ def test_who_takes_the_lock_from_one_without_a_token_is_told_of_one_above_all_th
     backend.release(first, timeout=LIMIT)
     shown = holder_of(backend)
     assert (shown.owner, shown.token) != (first.claim.owner, first.token)
-    told = backend.revoke("nightly", shown, Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
+    told = revoke(backend, shown, now=True)
     assert told == first.token + 1
     assert take(backend, claim()).token >= told

@@ -9,13 +9,12 @@ import pytest
 
 from lockctl.clock import boottime
 from lockctl.errors import LeaseRevoked
-from lockctl.model import Revocation
 from lockctl.stores.etcd import layout, session
 from lockctl.stores.etcd.queue import View
 from lockctl.stores.etcd.wait import Position
 from lockctl.wire.deadline import Deadline
 from tests.contract.harness import LIMIT, Background, claim, one_of, queue_up, reader, refused, take, wait_for_turn
-from tests.contract.keeping import holder_of
+from tests.contract.keeping import holder_of, revoke
 from tests.jobs import eventually
 from tests.stores.etcd.claims import TTL, keys_of_locks
 
@@ -150,7 +149,7 @@ def test_who_is_asked_for_the_lock_before_it_was_granted_hears_of_it(
     backend.release(grant, timeout=LIMIT)
     seen = holder_of(backend)
     assert (seen.owner, seen.token) == (mine.owner, None)
-    backend.revoke("nightly", seen, Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
+    revoke(backend, seen)
     granted = take(client, mine)
     with pytest.raises(LeaseRevoked):
         client.renew(granted, timeout=LIMIT)

@@ -25,6 +25,7 @@ from lockctl.stores.file.lock import FileBackend
 from lockctl.stores.file.queue import KernelLocks, is_stopped
 from lockctl.supervise import tree
 from tests.contract.harness import LIMIT, Background, refused, take, wait_for_turn
+from tests.contract.keeping import revoke
 from tests.contract.sharing import one_of, reader
 from tests.contract.waiting import start_waiting
 from tests.jobs import eventually
@@ -467,7 +468,7 @@ def test_a_revocation_at_once_takes_the_lock_from_all_and_later_tokens_are_above
     grants = [take(client, reader(harness)) for client in clients]
     late = FileBackend(str(harness.directory), wall_us=lambda: 1)  # the clock was set back
     holder = late.inspect("nightly", timeout=LIMIT).holders[0]
-    floor = late.revoke("nightly", holder, Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
+    floor = revoke(late, holder, now=True)
     later = take(late, harness.claim())
     assert floor is not None
     assert grants[0].token < grants[1].token < floor <= later.token

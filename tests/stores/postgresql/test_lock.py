@@ -20,6 +20,7 @@ from lockctl.url import parse_url
 from lockctl.value import replace
 from lockctl.wire.deadline import Deadline
 from tests.contract.harness import LIMIT, Background, claim, refused, take, wait_for_turn
+from tests.contract.keeping import revoke
 from tests.jobs import eventually
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import Postgres
@@ -220,7 +221,7 @@ def test_a_lock_of_another_program_under_a_name_never_used_is_inspected_and_not_
         (holder,) = client.inspect("nightly", timeout=LIMIT).holders
         assert (holder.owner, holder.pid, holder.user) == (None, other.info.backend_pid, postgres_server.user)
         assert list(client.list("*", timeout=LIMIT)) == []
-        floor = client.revoke("nightly", holder, Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
+        floor = revoke(client, holder, now=True)
         assert floor is not None
         assert take(client, claim()).token >= floor
 
@@ -499,7 +500,7 @@ def test_a_program_that_was_seen_is_not_ended_in_the_name_of_an_earlier_one(
         # a number of a process is used again, and a process behind a pooler by another client
         for change in ({"known_by": str(int(holder.known_by) - 1)}, {"user": "ops"}, {"host": "192.0.2.7"}):
             earlier = replace(holder, **change)
-            assert client.revoke("nightly", earlier, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is None
+            assert revoke(client, earlier, now=True) is None
         cursor.execute("select 1")
 
 

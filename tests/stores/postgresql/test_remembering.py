@@ -18,6 +18,7 @@ from lockctl.stores.postgresql.session import Session
 from lockctl.value import replace
 from lockctl.wire.deadline import Deadline
 from tests.contract.harness import LIMIT, Background, claim, one_of, reader, refused, take, wait_for_turn
+from tests.contract.keeping import revoke
 from tests.contract.remembering import a_run
 from tests.jobs import eventually
 from tests.servers.postgres import Postgres
@@ -49,7 +50,7 @@ def reading(place: Place) -> Iterator[str]:
 
 
 def end_rest(client: PostgresqlBackend) -> int | None:
-    return client.revoke("nightly", held_by(client), Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
+    return revoke(client, held_by(client), now=True)
 
 
 @contextlib.contextmanager
@@ -109,7 +110,7 @@ def test_all_is_kept_for_a_user_whose_transactions_usually_only_read(place: Plac
         other.remember("nightly", a_run(), timeout=LIMIT)
         assert other.last_success("nightly", timeout=LIMIT) == grant.at
         assert len(other.history("nightly", timeout=LIMIT)) == 1
-        other.revoke("nightly", held_by(other), Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
+        revoke(other, held_by(other))
         with pytest.raises(LeaseRevoked):
             holder.renew(grant, timeout=LIMIT)
         holder.release(grant, timeout=LIMIT, hold=60.0)
@@ -304,7 +305,7 @@ def test_a_holder_that_is_ended_as_it_begins_a_hold_does_not_leave_one(place: Pl
     seen = held_by(client)
     client._attempts[grant.claim.owner].begin_hold(grant, 60.0, Deadline(LIMIT))
     other = place.client()
-    assert other.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is not None
+    assert revoke(other, seen, now=True) is not None
     take(other, claim())
 
 

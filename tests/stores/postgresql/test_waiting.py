@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockctl.errors import LeaseRevoked
-from lockctl.model import Revocation
 from lockctl.registry import open_backend
 from lockctl.stores.postgresql import scope, wait
 from lockctl.stores.postgresql.session import Session
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Background, claim, one_of, take, waiters
+from tests.contract.keeping import revoke
 from tests.jobs import eventually
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def test_a_server_that_refuses_to_plan_is_asked_once_and_requests_to_give_back_a
     asked = len(sent)
     holder.renew(grant, timeout=LIMIT)
     (seen,) = other.inspect("nightly", timeout=LIMIT).holders
-    other.revoke("nightly", seen, Revocation(now=False, by="ops@web3", reason=""), timeout=LIMIT)
+    revoke(other, seen)
     with pytest.raises(LeaseRevoked):
         holder.renew(grant, timeout=LIMIT)
     assert sum("EXPLAIN" in sql for sql in sent[asked:]) == 1

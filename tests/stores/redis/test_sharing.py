@@ -14,6 +14,7 @@ from lockctl.model import EXCLUSIVE, SHARED, SLOT, Claim, Revocation
 from lockctl.stores.redis.lock import RedisBackend
 from lockctl.url import parse_url
 from tests.contract.harness import LIMIT, Background, claim, one_of, queue_up, reader, refused, take
+from tests.contract.keeping import revoke
 from tests.jobs import best_of_a_few, eventually
 from tests.servers.redis import Redis
 
@@ -220,7 +221,7 @@ def test_a_revocation_is_for_one_tenure_and_not_for_the_next_of_anybody(connect:
     assert "\x1b" not in str(told.value)
     first.release(grant, timeout=LIMIT)
     for now in (False, True):
-        assert operator.revoke("nightly", asked, Revocation(now=now, by="ops", reason=""), timeout=LIMIT) is None
+        assert revoke(operator, asked, now=now) is None
     assert second.renew(other, timeout=LIMIT)
     again = take(first, reader())
     assert first.renew(again, timeout=LIMIT)

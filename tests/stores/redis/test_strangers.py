@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl.errors import LeaseLost, LockctlError
-from lockctl.model import EXCLUSIVE, SHARED, SLOT, Revocation
+from lockctl.model import EXCLUSIVE, SHARED, SLOT
 from tests.contract.harness import LIMIT, claim, reader, refused, take
 from tests.contract.keeping import revoke
 from tests.jobs import eventually
@@ -79,7 +79,7 @@ def test_holders_of_whom_nothing_can_be_read_are_shown_and_can_be_taken_away(
     assert all(30 >= (holder.expires_in or 0) - 30 * place > 20 for place, holder in enumerate(lock.holders))
     assert [each.state for each in backend.list("*", timeout=LIMIT)] == ["held"]
     for holder in lock.holders:
-        assert backend.revoke("nightly", holder, Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
+        assert revoke(backend, holder, now=True)
     assert not peer.exists(key)
     take(backend, claim())
 
@@ -109,7 +109,7 @@ def test_a_holder_whose_companion_is_gone_is_told_that_it_lost_and_can_be_remove
     assert refused(operator, claim()), "it may still run"
     with pytest.raises(LeaseLost):
         holder.renew(grant, timeout=LIMIT)
-    assert operator.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
+    assert revoke(operator, seen, now=True)
     assert take(operator, claim()).token > grant.token
 
 
@@ -120,5 +120,5 @@ def test_a_lock_that_says_another_mode_than_its_key_has_is_that_of_the_key(
     (seen,) = backend.inspect("nightly", timeout=LIMIT).holders
     assert (seen.mode, seen.ended_at) == (EXCLUSIVE, None)
     assert refused(backend, reader())
-    assert backend.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
+    assert revoke(backend, seen, now=True)
     take(backend, reader())

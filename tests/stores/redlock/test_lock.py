@@ -15,6 +15,7 @@ from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevo
 from lockctl.lease.attempts import Attempts
 from lockctl.model import Revocation
 from tests.contract.harness import LIMIT, UNHEARD, Background, claim, take, wait_for_turn
+from tests.contract.keeping import revoke
 from tests.contract.remembering import a_run
 from tests.jobs import eventually
 
@@ -214,7 +215,7 @@ def test_an_operator_reaches_the_holder_through_a_majority_and_every_majority_te
     with pytest.raises(BackendUnavailable):
         operator.revoke("nightly", seen, Revocation(now=True, by="ops@web1", reason=""), timeout=1.0)
     scene.cut()
-    floor = operator.revoke("nightly", seen, Revocation(now=True, by="ops@web1", reason=""), timeout=LIMIT)
+    floor = revoke(operator, seen, now=True)
     # two nodes were freed before: whoever is told that nobody is there knows that the lock is free
     assert floor is None or floor > grant.token
     assert take(operator, claim()).token > grant.token
@@ -228,7 +229,7 @@ def test_nodes_that_an_operator_freed_one_after_the_other_stay_free(scene: Scene
     for number in (0, 1, 2):
         operator = scene.operator(number)
         with pytest.raises(BackendUnavailable, match="1 of 5 nodes"):
-            operator.revoke("nightly", seen, Revocation(now=True, by="ops@web1", reason=""), timeout=LIMIT)
+            revoke(operator, seen, now=True)
         if number < 2:
             holder.renew(grant, timeout=LIMIT)  # a majority has it yet
             eventually(lambda: not any(node._busy.locked() for node in holder._nodes))
@@ -245,7 +246,7 @@ def test_of_two_other_programs_that_of_a_majority_is_shown_and_taken_away(
     for number, server in enumerate(scene.servers):
         server.ask("SET", scene.key, "of a minority" if number in theirs else "of a majority")
     (seen,) = operator.inspect("nightly", timeout=LIMIT).holders
-    assert operator.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is not None
+    assert revoke(operator, seen, now=True) is not None
     eventually(lambda: tuple(scene.where()) == theirs)
 
 

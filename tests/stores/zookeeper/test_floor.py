@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lockctl.model import SHARED, SLOT, Grant, Revocation
+from lockctl.model import SHARED, SLOT, Grant
 from lockctl.stores.zookeeper import grant as grants
 from lockctl.stores.zookeeper import hold, prune
 from tests.contract.forgetting import forget, unused, use
 from tests.contract.harness import LIMIT, take
-from tests.contract.keeping import holder_of
+from tests.contract.keeping import holder_of, revoke
 from tests.contract.waiting import start_waiting
 from tests.stores.zookeeper.test_kept import kept
 from tests.stores.zookeeper.test_tokens import at, on_record
@@ -172,5 +172,5 @@ def test_a_hold_is_not_ended_in_a_counter_that_took_its_place(
         return end(*args)
 
     monkeypatch.setattr(hold, "end", late)
-    assert client.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is None
+    assert revoke(client, seen, now=True) is None
     assert take(client, harness.claim()).token == last + 1

@@ -10,7 +10,7 @@ import pytest
 from lockctl.errors import LeaseRevoked, LockctlError
 from lockctl.model import Revocation
 from tests.contract.harness import LIMIT, refused, take
-from tests.contract.keeping import holder_of
+from tests.contract.keeping import holder_of, revoke
 from tests.contract.waiting import start_waiting
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def test_whatever_a_node_holds_it_is_shown_as_foreign_and_can_be_taken_away(
     assert [each.state for each in client.list("*", timeout=LIMIT)] == ["foreign"]
     assert refused(client, harness.claim())
     with pytest.raises(LockctlError):
-        client.revoke("nightly", holder, Revocation(now=False, by="ops", reason=""), timeout=LIMIT)
-    assert client.revoke("nightly", holder, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is not None
+        revoke(client, holder)
+    assert revoke(client, holder, now=True) is not None
     take(client, harness.claim())
 
 
@@ -110,7 +110,7 @@ def test_the_smallest_token_after_a_revocation_is_above_the_holders_and_not_abov
     client, other = harness.client(), harness.client()
     grant = take(client, harness.claim(ttl=4.0))
     waiting = start_waiting(other, mine := harness.claim(ttl=4.0), client)
-    floor = client.revoke("nightly", holder_of(client), Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
+    floor = revoke(client, holder_of(client), now=True)
     waiting.result()
     assert floor is not None
     assert grant.token < floor <= take(other, mine).token

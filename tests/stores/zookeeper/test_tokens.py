@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockctl import documents
-from lockctl.model import SHARED, SLOT, Revocation
+from lockctl.model import SHARED, SLOT
 from lockctl.stores.zookeeper import grant as grants
 from lockctl.stores.zookeeper import queue
 from tests.contract.harness import LIMIT, Background, take
-from tests.contract.keeping import holder_of
+from tests.contract.keeping import holder_of, revoke
 from tests.contract.test_zookeeper import ZooKeeperHarness
 from tests.contract.waiting import start_waiting
 from tests.jobs import eventually
@@ -126,7 +126,7 @@ def test_the_first_in_the_queue_who_was_not_granted_the_lock_yet_is_shown_withou
     harness.admin.create(node, document, ephemeral=True, sequence=True, makepath=True)
     seen = holder_of(client)
     assert (seen.owner, seen.token) == (mine.owner, None)
-    assert client.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT) is not None
+    assert revoke(client, seen, now=True) is not None
     assert client.inspect("nightly", timeout=LIMIT).state == "free"
 
 
@@ -142,7 +142,7 @@ def test_a_holder_of_an_older_lockctl_is_shown_with_the_number_of_its_node(
         path = harness.admin.create(node, document, ephemeral=True, sequence=True, makepath=True)
         seen = holder_of(client)
         assert (seen.owner, seen.token) == (mine.owner, harness.admin.exists(path).czxid)
-        floor = client.revoke("nightly", seen, Revocation(now=True, by="ops", reason=""), timeout=LIMIT)
+        floor = revoke(client, seen, now=True)
         assert seen.token is not None
         assert floor is not None
         assert seen.token < floor <= take(client, harness.claim()).token
