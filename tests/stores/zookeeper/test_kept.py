@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from lockctl.model import Claim
 
+FORGED: list[object] = [None, -1, 1e300, "\x1b[2J", [[]], {}, True]  # in the place of a field
 GARBAGE = [b"\0\xff" * 100, b"{" * 50_000, b"[]", b'{"owner":5}', b"null", b"x" * 900_000, b'{"owner":"x"}']
 
 
@@ -179,7 +180,7 @@ def test_garbage_in_the_record_is_no_hold_and_the_next_hold_replaces_it(harness:
 @pytest.mark.parametrize("field", ["hold", "ended_at", "token", "acquired_at", "host", "mode", "command"])
 def test_a_forged_record_breaks_nothing(harness: ZooKeeperHarness, field: str) -> None:
     client = harness.client()
-    for number, content in enumerate((None, -1, 1e300, "\x1b[2J", [[]], {}, True)):
+    for number, content in enumerate(FORGED):
         name, document = f"lock{number}", {"owner": "me", "hold": 60, "token": 5, field: content}
         harness.admin.create(kept(harness, name), json.dumps(document).encode(), makepath=True)
         lock = client.inspect(name, timeout=LIMIT)

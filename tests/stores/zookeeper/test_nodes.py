@@ -12,6 +12,7 @@ from lockctl.model import Revocation
 from tests.contract.harness import LIMIT, refused, take
 from tests.contract.keeping import holder_of, revoke
 from tests.contract.waiting import start_waiting
+from tests.stores.zookeeper.test_kept import FORGED
 
 if TYPE_CHECKING:
     from tests.contract.test_zookeeper import ZooKeeperHarness
@@ -56,7 +57,7 @@ def test_whatever_a_node_holds_it_is_shown_as_foreign_and_can_be_taken_away(
 @pytest.mark.parametrize("field", ["host", "pid", "user", "command", "ttl", "acquired_at", "mode"])
 def test_a_forged_document_breaks_nothing(harness: ZooKeeperHarness, field: str) -> None:
     client = harness.client()
-    for number, content in enumerate((None, -1, 1e300, "\x1b[2J", [[]], {}, True)):
+    for number, content in enumerate(FORGED):
         name, document = f"lock{number}", json.dumps({"owner": "me", field: content}).encode()
         harness.admin.create(f"{harness.root}/{name}/lock-", document, ephemeral=True, sequence=True, makepath=True)
         holder = holder_of(client, name)
