@@ -19,14 +19,22 @@ from tests.contract.harness import LIMIT, LONG, UNHEARD, Background, claim, refu
 from tests.contract.test_zookeeper import ZooKeeperHarness
 from tests.jobs import eventually
 from tests.promises.harms import administrator
+from tests.servers.fixtures import private_servers
 from tests.servers.proxy import Proxy
 from tests.servers.zookeeper import ZooKeeper, ZooKeeperEnsemble
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from lockctl.model import Claim, Grant
+
+
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    """A server that these tests may kill, wipe and put back, and leave running."""
+    with private_servers(tmp_path_factory) as start:
+        yield start(ZooKeeper)
 
 
 def wait_through_failures(client: ZooKeeperBackend, wanted: Claim) -> Grant:
@@ -66,21 +74,19 @@ def test_a_request_after_one_without_an_answer_is_sent_on_another_connection(har
     assert client.renew(grant, timeout=LIMIT).token == grant.token
 
 
-def test_a_restart_of_the_server_within_the_session_hurts_neither_holder_nor_waiter(
-    start_server: Callable[..., ZooKeeper],
-) -> None:
-    server = start_server(ZooKeeper)
-    harness = ZooKeeperHarness(server)
+@pytest.mark.slow
+def test_a_restart_of_the_server_within_the_session_hurts_neither_holder_nor_waiter(own_server: ZooKeeper) -> None:
+    harness = ZooKeeperHarness(own_server)
     try:
         client, other = harness.client(), harness.client()
         grant = take(client, harness.claim(ttl=10.0))
         waiting = Background(lambda: wait_through_failures(other, harness.claim(ttl=10.0)))
         eventually(lambda: len(harness.line("nightly")) == 2)
         node = harness.line("nightly")[1]
-        server.kill()
+        own_server.kill()
         with pytest.raises(BackendUnavailable):
             client.renew(grant, timeout=0.5)
-        server.start()
+        own_server.start()
         assert client.renew(grant, timeout=LIMIT).token == grant.token
         assert harness.line("nightly")[1] == node, "it has kept its place"
         client.release(grant, timeout=LIMIT)
@@ -90,9 +96,9 @@ def test_a_restart_of_the_server_within_the_session_hurts_neither_holder_nor_wai
 
 
 def test_a_dead_leader_and_then_a_paused_server_do_not_end_a_lease(
-    start_server: Callable[..., ZooKeeperEnsemble], opened: Callable[[str], ZooKeeperBackend]
+    zookeeper_three: ZooKeeperEnsemble, opened: Callable[[str], ZooKeeperBackend]
 ) -> None:
-    ensemble = start_server(ZooKeeperEnsemble)
+    ensemble = zookeeper_three
     client = opened(f"zookeeper://{ensemble.hosts}/ensemble")
     grant = take(client, claim())
 
@@ -108,6 +114,7 @@ def test_a_dead_leader_and_then_a_paused_server_do_not_end_a_lease(
         eventually(renewed, limit=grant.ttl)
     finally:
         leader.start()
+        eventually(lambda: len(ensemble.followers()) == 2, limit=30.0)
     paused = ensemble.followers()[0]
     paused.pause()
     try:
@@ -179,7 +186,7 @@ def test_a_server_that_cannot_be_found_is_named_with_the_reason(opened: Callable
 
 
 def test_servers_that_refuse_connections_are_not_waited_for(
-    opened: Callable[[str], ZooKeeperBackend], start_server: Callable[..., ZooKeeper]
+    opened: Callable[[str], ZooKeeperBackend], zookeeper_server: ZooKeeper
 ) -> None:
     client, mine = opened("zookeeper://127.0.0.1:1,127.0.0.1:2"), claim()
     for _ in range(2):
@@ -187,44 +194,44 @@ def test_servers_that_refuse_connections_are_not_waited_for(
         with pytest.raises(BackendUnavailable, match=r"127.0.0.1:2: Connection refused"):
             client.try_acquire(mine, timeout=60.0)
         assert time.monotonic() - began < 20.0
-    take(opened(f"zookeeper://127.0.0.1:1,{start_server(ZooKeeper).address}"), mine)
+    take(opened(f"zookeeper://127.0.0.1:1,{zookeeper_server.address}/refusing"), mine)
 
 
+@pytest.mark.slow
 def test_a_session_that_has_seen_more_than_the_server_says_so_and_a_new_one_gets_in(
-    start_server: Callable[..., ZooKeeper], opened: Callable[[str], ZooKeeperBackend]
+    own_server: ZooKeeper, opened: Callable[[str], ZooKeeperBackend]
 ) -> None:
-    server = start_server(ZooKeeper)
-    client, other = (opened(f"zookeeper://{server.address}/wiped") for _ in range(2))
+    client, other = (opened(f"zookeeper://{own_server.address}/wiped") for _ in range(2))
     grant = take(client, claim(ttl=5.0))
     for _ in range(10):
         client.renew(grant, timeout=LIMIT)
-    server.wipe()
+    own_server.wipe()
     with pytest.raises(BackendUnavailable, match="its data are older than what this session has seen"):
         client.renew(grant, timeout=LIMIT)  # the pauses between attempts to connect have grown while it was away
     take(other, claim())
 
 
+@pytest.mark.slow
 def test_a_waiter_whose_session_the_servers_refuse_does_not_stand_behind_the_node_of_that_session(
-    start_server: Callable[..., ZooKeeper], opened: Callable[[str], ZooKeeperBackend]
+    own_server: ZooKeeper, opened: Callable[[str], ZooKeeperBackend]
 ) -> None:
     """Their data were put back to a time when it did wait already."""
-    server = start_server(ZooKeeper)
-    client, mine = opened(f"zookeeper://{server.address}/t"), claim(ttl=30.0)
+    client, mine = opened(f"zookeeper://{own_server.address}/t"), claim(ttl=30.0)
 
-    with administrator(server) as admin:
+    with administrator(own_server) as admin:
         ahead = [admin.create(f"/t/nightly/{name}__lock__", makepath=True, sequence=True) for name in "ab"]
         waiting = Background(lambda: wait_through_failures(client, mine))
         eventually(lambda: len(admin.get_children("/t/nightly")) == 3)
-    server.save()
-    with administrator(server) as admin:
+    own_server.save()
+    with administrator(own_server) as admin:
         for _ in range(100):  # more than what those who try to connect add afterwards
             admin.create("/seen", sequence=True)
         admin.delete(ahead[1])
         deleted = admin.last_zxid
     session = eventually(lambda: (used := client._attempts[mine.owner]._session) and used.last_zxid >= deleted and used)
-    server.put_back()
+    own_server.put_back()
     eventually(lambda: client._attempts[mine.owner]._session is not session)
-    with administrator(server) as admin:
+    with administrator(own_server) as admin:
         for node in ahead:
             admin.delete(node)
     began = time.monotonic()
