@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from tests.distribution import ByServers, longest_first
+from tests.distribution import ByServers, await_a_processor, longest_first
 from tests.jobs import Lockctl
 from tests.scratch import local_directory
 
@@ -73,6 +73,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         order = longest_first(item.nodeid for item in items)
         items.sort(key=lambda item: order[item.nodeid])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    """Many tests wait most of the time; when they do not, the others begin later."""
+    if hasattr(item.config, "workerinput"):
+        await_a_processor()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,4 +1,4 @@
-"""Which tests run in the same worker of pytest-xdist, and which first: all workers should end together.
+"""Which tests run in the same worker of pytest-xdist, which first, and when one begins: all should end together.
 
 What needs the servers of one backend stays in one worker, which starts them once; so does a file whose tests share
 something that takes long to make, and a file of tests that are quick. All others go test by test.
@@ -7,8 +7,11 @@ something that takes long to make, and a file of tests that are quick. All other
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import time
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xdist.scheduler import LoadScopeScheduling
@@ -69,6 +72,9 @@ SECONDS = {
     "unit": 0.05,
 }
 USUAL = 0.4  # seconds
+RUNNING = 2  # processes for each processor: where more run already, another test would only make theirs late
+NOT_YET = 0.02  # seconds between two looks at them
+AT_LAST = 1.0  # seconds after which a test begins all the same
 AHEAD = 2  # tests: a worker that has more is given no further scope
 
 
@@ -96,6 +102,15 @@ def longest_first(nodeids: Iterable[str]) -> dict[str, float]:
     for nodeid, scope in scopes.items():
         total[scope] += seconds_of(nodeid)  # type: ignore[assignment]
     return {nodeid: -total[scope] for nodeid, scope in scopes.items()}
+
+
+def await_a_processor() -> None:
+    """Return when another test can have its share of one, as far as the kernel tells."""
+    allowed = 1 + RUNNING * (os.cpu_count() or 1)  # with this process
+    until = time.monotonic() + AT_LAST
+    with contextlib.suppress(OSError):
+        while int(Path("/proc/loadavg").read_text().split()[3].split("/")[0]) > allowed and time.monotonic() < until:
+            time.sleep(NOT_YET)
 
 
 class ByServers(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
