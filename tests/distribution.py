@@ -38,7 +38,8 @@ SERVED = (
     "kubernetes",
 )
 SERVER = re.compile(rf"(?<![a-z0-9])({'|'.join(SERVED)})(?![a-z0-9])")
-LONG = {"contract": "contract", "stores": "contract", "fence": "fence", "faults": "faults"}  # a worker for each backend
+# folders whose tests of one backend are together in a worker, which starts its servers once for all of them
+LONG = {"contract": "contract", "stores": "contract", "fence": "faults", "faults": "faults"}
 WHOLE = (
     "unit/",
     "surface/test_wheel.py",
