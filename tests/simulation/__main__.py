@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation import kept, modules
-from tests.simulation.check import violations
 from tests.simulation.history import History
-from tests.simulation.shrink import happens, kinds_of, shrunk
+from tests.simulation.shrink import happens, judged, kinds_of, shrunk
 from tests.simulation.situations import drawn
 from tests.simulation.stores import STORES
 
@@ -119,7 +118,7 @@ def _known(stores: tuple[str, ...], begin: int) -> list[tuple[str, Plan]]:
 def tell(plan: Plan) -> list[str]:
     """Print what happens in a history, and what is wrong in it."""
     history = History(plan, telling=True)
-    history.run()
+    found = judged(history)
     print(f"store {plan.store}, messages take {plan.fastest:g} to {plan.slowest:g} s, clock rates {plan.rates}")
     for number, run in enumerate(plan.runs):
         print(f"run {number}: {run}")
@@ -127,7 +126,6 @@ def tell(plan: Plan) -> list[str]:
         print(f"  {fault}")
     for at, who, text in history.world.story:
         print(f"{at:10.3f}  {who:16}  {text}")
-    found = violations(history)
     for each in found:
         print(f"WRONG  {each}")
     return found

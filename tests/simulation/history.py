@@ -132,6 +132,7 @@ class History:
         self.remembered: dict[str, tuple[Run, ...]] = {}  # by lock: its history, where no server was away
         self.programs: list[Program | Flock | Other] = []  # that are not lockctl
         self._jobs: dict[Process, RunRecord] = {}
+        self._descriptors: list[Any] = []
 
     def run(self) -> None:
         """From the first start to the time when every lease is over."""

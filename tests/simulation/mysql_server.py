@@ -209,8 +209,8 @@ class MysqlServer(SessionServer):
             return
         except SqlError as error:
             answer = ("error", *error.args)
-        except AssertionError as bug:
-            Here.world.bugs.append(str(bug))
+        except Exception as bug:
+            Here.world.note_bug(bug, f"{self.name}, {' '.join(session.sql.split())}")
             answer = ("error", UNKNOWN, "You have an error in your SQL syntax")
         self._over(session, answer)
 

@@ -32,6 +32,7 @@ DEAD_CLIENT = 0.5  # seconds in which a session that waits for a lock sees that 
 WRITES = re.compile(r"\b(?:INSERT INTO|UPDATE|DELETE FROM) ")
 COMMENT = re.compile(r"/\*.*?\*/ ")
 TABLES = "lockctl_"  # what their names begin with
+SYNTAX = "42601"
 NO_LOCK_IN_TIME, FAILED_BLOCK, ENDED_BY_ADMINISTRATOR, TOO_SILENT = "55P03", "25P02", "57P01", "57P05"
 STARTING, FULL = ("the database system is starting up", "57P03"), ("sorry, too many clients already", "53300")
 REFUSALS = (
@@ -178,13 +179,22 @@ class PostgresServer(SessionServer):
     def begin(self, session: Session, sql: str, values: tuple[Any, ...] | None) -> None:
         """Execute a message of its client."""
         session.query = sql
-        session.rest = list(statements(COMMENT.sub("", sql, count=1), has_values=values is not None))
         session.values = list(values or ())
         session.found = (None, [])
         session.is_busy = True
         session.ends_at = float("inf")
         session.number += 1
-        self._go_on(session)
+        try:
+            session.rest = list(statements(COMMENT.sub("", sql, count=1), has_values=values is not None))
+        except Exception as bug:
+            self._refuse(session, self._unknown(bug, sql))
+        else:
+            self._go_on(session)
+
+    def _unknown(self, bug: Exception, sql: str) -> SqlError:
+        """What it says to a statement that it cannot execute: one of lockctl is wrong, or is not known here."""
+        Here.world.note_bug(bug, f"{self.name}, {' '.join(sql.split())}")
+        return SqlError("syntax error", SYNTAX)
 
     def _go_on(self, session: Session) -> None:
         """Execute what is left of the message, and answer."""
@@ -205,6 +215,11 @@ class PostgresServer(SessionServer):
             if writes:
                 self.tables.sqlite.execute("ROLLBACK")
             self._refuse(session, error)
+            return
+        except Exception as bug:
+            if self.tables.sqlite.in_transaction:
+                self.tables.sqlite.execute("ROLLBACK")
+            self._refuse(session, self._unknown(bug, session.query))
             return
         if writes:
             self.tables.sqlite.execute("COMMIT")

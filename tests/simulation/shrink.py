@@ -20,10 +20,20 @@ OF_RUNS = ("stop", "pause", "signal", "threads", "halt")  # kinds of faults that
 def happens(plan: Plan) -> list[str]:
     """What is wrong in the history of a plan."""
     history = History(plan)
-    history.run()
-    found = violations(history)
+    found = judged(history)
     history.forget()
     return found
+
+
+def judged(history: History) -> list[str]:
+    """Let a history happen: what is wrong in it. What cannot be judged, such as what no code should write, is wrong."""
+    try:
+        history.run()
+        return violations(history)
+    except Exception as bug:
+        history.world.end()
+        history.world.note_bug(bug, "what looks at it")
+        return [f"bug: {each}" for each in history.wrong]
 
 
 def kinds_of(found: list[str]) -> set[str]:

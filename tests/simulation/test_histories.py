@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from difflib import unified_diff
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.simulation.kept import FAULTS
 from tests.simulation.teeth import ROOT, in_their_histories, with_faults
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 HISTORIES = 300
 LONGEST = 90  # seconds
@@ -64,3 +69,25 @@ def test_a_fault_is_found_and_its_smallest_history_is_told_always_in_the_same_wa
     assert told[0].returncode == 1, told[0].stdout + told[0].stderr
     assert "WRONG  left: " in told[0].stdout
     assert told[0].stdout.partition("\n")[2] == told[1].stdout.partition("\n")[2]
+
+
+@pytest.mark.parametrize(
+    ("store", "file", "right", "wrong"),
+    [
+        ("postgresql", "postgresql/tokens.py", "ON CONFLICT (key) DO UPDATE SET", "ON CONFLICT (key) DO CHANGE"),
+        ("transaction", "postgresql/scope.py", "ROLLBACK", "ROLL BACK"),
+        ("mysql", "mysql/cell.py", " AS c ON ", " c AS ON "),
+    ],
+)
+def test_a_statement_that_no_server_executes_is_told_as_wrong(
+    store: str, file: str, right: str, wrong: str, tmp_path: Path
+) -> None:
+    name, patch = f"lockctl/stores/{file}", tmp_path / "statement.patch"
+    before = (ROOT / name).read_text()
+    after = before.replace(right, wrong)
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    patch.write_text("".join(unified_diff(old, new, f"a/{name}", f"b/{name}")))
+    done = with_faults([patch], "--tell", f"{store}:1")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "WRONG  bug: server, " in done.stdout
+    assert wrong in done.stdout

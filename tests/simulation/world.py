@@ -120,7 +120,10 @@ class World:
                 heappush(queue, event)
                 return False
             self.now, _, call, arguments = event
-            call(*arguments)
+            try:
+                call(*arguments)
+            except Exception as bug:  # of a simulated server, or of what the code had it do
+                self.note_bug(bug, "an event")
         self.bugs.append(f"somebody {BUSY}")
         return False
 
@@ -156,10 +159,16 @@ class World:
             pass
         except BaseException as bug:
             if not (self.over or process.dead):
-                import traceback
-
-                self.bugs.append(f"{process.name}: {type(bug).__name__}: {bug}\n{traceback.format_exc()}")
+                self.note_bug(bug, process.name)
         thread.green = None
+
+    def note_bug(self, bug: BaseException, who: str) -> None:
+        """An exception that nobody expects makes a history wrong: call this where it is caught."""
+        import traceback
+
+        text = f"{who}: {type(bug).__name__}: {bug}"
+        self.tell("the world", text)
+        self.bugs.append(f"{text}\n{traceback.format_exc()}")
 
     def step(self) -> Any:
         """The present thread does something that others see, or looks at a clock: here it may be stopped or ended.
