@@ -475,6 +475,8 @@ STORES = {
         lambda ttl: 3.3 * max(ttl, 10.0),  # twice that of a session, none of which is shorter, and the lock delay
         lambda _: 21.0,  # twice that of a session of ten seconds
         _sessions_in_consul,
+        # an attempt that names the domain, two that others are before, six for a place in the queue, and one in turn
+        messages=38,
     ),
     "zookeeper": Store(
         ZooKeeperBackend,

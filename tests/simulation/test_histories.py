@@ -5,15 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from difflib import unified_diff
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.simulation.kept import FAULTS
 from tests.simulation.teeth import ROOT, in_their_histories, with_faults
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HISTORIES = 300
 LONGEST = 90  # seconds
@@ -42,6 +39,12 @@ def test_nothing_is_wrong_in_histories_in_which_a_fault_was_found(number: int) -
     done = simulation("--histories", CHANCES, "--plans", *map(str, patches))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines() == [f"{patch.stem}: nothing is wrong" for patch in patches]
+
+
+def test_nothing_is_wrong_in_histories_that_were_told_as_wrong() -> None:
+    done = simulation("--histories", CHANCES, "--plans", str(Path(__file__).parent / "excused.plans"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert set(done.stdout.splitlines()) == {"excused: nothing is wrong"}
 
 
 @pytest.mark.parametrize("number", range(PARTS))

@@ -403,8 +403,10 @@ def _kept_out(history: History) -> Iterator[str]:
     """A run that is alone, and waits for what it was granted itself before the server was restarted."""
     faults, slowest = history.plan.faults, history.plan.slowest
     told = [server.tells for server in history.servers if server.went_down]
-    # a connection that died in silence costs one server all the time for an attempt
-    if not (told or len(history.servers) > 1) or not all(told) or not faults or len(history.records) > 1:
+    # a connection that died in silence costs all the time for an attempt where nobody else is asked meanwhile
+    is_cut = any(each.kind == "cut" for each in faults)
+    others = len(history.servers) > 1 and not (is_cut and history.plan.store == "zookeeper")
+    if not (told or others) or not all(told) or not faults or len(history.records) > 1:
         return
     if not all(each.is_outage for each in faults) or slowest > 0.1:
         return
