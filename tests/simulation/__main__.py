@@ -11,15 +11,17 @@ import argparse
 import gc
 import multiprocessing
 import os
+import random
 import sys
 import time
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation import kept, modules
 from tests.simulation.history import History
 from tests.simulation.shrink import happens, judged, kinds_of, shrunk
-from tests.simulation.situations import drawn
+from tests.simulation.situations import as_its_store_has_it, drawn
 from tests.simulation.stores import STORES
 
 if TYPE_CHECKING:
@@ -55,6 +57,14 @@ SHARES = {
 
 CHANCES = 30  # seeds of small chances that a plan is tried with, at most
 AGAIN = 2  # times that a search tries each known plan with another one of these, after all with their own
+IN_TURN = 2  # plans with other stores before each new one: in the same time they find more
+
+
+class Known(NamedTuple):
+    """Plans in which faults were found before, each with a name."""
+
+    first: tuple[tuple[str, Plan], ...] = ()  # to begin with
+    between: tuple[tuple[str, Plan], ...] = ()  # that come in turn with new ones, as long as there are any
 
 
 class Task(NamedTuple):
@@ -66,7 +76,7 @@ class Task(NamedTuple):
     until: float  # of the monotonic clock
     stores: tuple[str, ...]
     stop: Any  # an event: another one has found something
-    known: tuple[tuple[str, Plan], ...]  # the plans to begin with, and of what they are
+    known: Known
 
 
 class Found(NamedTuple):
@@ -99,20 +109,28 @@ def search(task: Task) -> Found:
 
 
 def _plans_of(task: Task) -> Iterator[tuple[str, Plan]]:
-    yield from task.known
-    seed = task.first
+    yield from task.known.first
+    between, seed = iter(task.known.between), task.first
     while True:
+        yield from islice(between, IN_TURN)
         store = task.stores[seed // task.step % len(task.stores)]
         yield f"{store}:{seed}", drawn(seed, store)
         seed += task.step
 
 
-def _known(stores: tuple[str, ...], begin: int) -> list[tuple[str, Plan]]:
-    """What a search begins with: some faults need more than the plan in which they were found, and other searches differ."""
+def _known(stores: tuple[str, ...], begin: int) -> Known:
+    """What a search knows; some faults need more than the plan of another one. Searches differ in *begin*.
+
+    First come all plans, and all with other small chances, and then, in turn with new plans, those with other stores.
+    """
     known = kept.of_stores(stores, begin)
     chances = [1 + (begin + turn) % (CHANCES - 1) for turn in range(AGAIN)]
     again = [(name, plan._replace(seed=plan.seed + number)) for number in chances for name, plan in known]
-    return [*known, *again]
+    between = [
+        (name, as_its_store_has_it(plan)._replace(seed=plan.seed + chances[0])) for name, plan in kept.exchanged(stores)
+    ]
+    random.Random(begin).shuffle(between)
+    return Known((*known, *again), tuple(between))
 
 
 def tell(plan: Plan) -> list[str]:
@@ -137,17 +155,27 @@ def show(name: str, plan: Plan) -> None:
     print(f"\n{name} is wrong ({', '.join(kinds)}). The smallest history of this kind that was found:\n")
     smallest = shrunk(plan, kinds[0])
     tell(smallest)
-    whole = f"--tell {name}" if ":" in name else f"--plans tests/simulation/faults/{name}.patch"
+    fault, _, store = name.partition(" with ")
+    whole = f"--plans tests/simulation/faults/{fault}.patch" + (f" --with {store}" if store else "")
+    whole = f"--tell {name}" if ":" in name else whole
     print(f"\n{smallest}\nto see all of it: python -m tests.simulation {whole}", flush=True)
 
 
-def try_plans(files: list[str], most: int) -> int:
-    """Try the plans of files, each in so many histories at *most*; 1 if anything is wrong."""
+def try_plans(files: list[str], most: int, store: str | None = None) -> int:
+    """Try the plans of files, each in so many histories at *most*, or those that fit another *store* with that one.
+
+    1 if anything is wrong.
+    """
     status = 0
     for name in files:
         for line in Path(name).read_text().splitlines():
             if line.startswith("Plan("):
                 plan = kept.read(line)
+                if store is not None:
+                    other = kept.with_store(plan, store)
+                    if other is None:
+                        continue
+                    plan = as_its_store_has_it(other)
                 # any change of the code can shift the small chances of a history
                 chances = (plan._replace(seed=plan.seed + number) for number in range(min(CHANCES, most)))
                 found = next(filter(None, map(happens, chances)), [])
@@ -160,7 +188,7 @@ def run_all(options: argparse.Namespace) -> int:
     """Search with all processors; 1 if a history is wrong."""
     workers = options.jobs
     stores = tuple(name for name in options.store.split(",") for _ in range(SHARES[name]))
-    first, known = options.seed, []
+    first, known = options.seed, Known()
     if first is None:
         begin = time.time_ns() // 1_000_000 % 10**9
         first, known = 1000 * begin, _known(stores, begin)
@@ -169,7 +197,7 @@ def run_all(options: argparse.Namespace) -> int:
     context = multiprocessing.get_context("fork")
     stop, until = context.Event(), began + options.seconds
     tasks = [
-        Task(first + number, workers, each, until, stores, stop, tuple(known[number::workers]))
+        Task(first + number, workers, each, until, stores, stop, Known(*(plans[number::workers] for plans in known)))
         for number in range(workers)
     ]
     links: list[Connection] = []
@@ -202,11 +230,12 @@ def main() -> int:
     parser.add_argument("--tell", metavar="STORE:SEED", nargs="+", help="print what happens in histories")
     parser.add_argument("--without", default="", metavar="FAULT", help="leave out the plan of a fault that is known")
     parser.add_argument("--plans", nargs="+", metavar="FILE", help="try the plans in files")
+    parser.add_argument("--with", dest="other", choices=STORES, help="of these, those that fit this store, with it")
     options = parser.parse_args()
     prepare()
     kept.left_out = options.without
     if options.plans:
-        return try_plans(options.plans, options.histories)
+        return try_plans(options.plans, options.histories, options.other)
     if options.tell:
         parts = [each.partition(":") for each in options.tell]
         wrong = [tell(drawn(int(seed), store)) for store, _, seed in parts]

@@ -20,12 +20,17 @@ OF_ANY_STORE = (
     *("stop", "pause", "sleep", "lose", "late", "twice", "cut", "slow", "down", "jump", "wrong", "signal"),
     *("revoke", "forget", "parted"),
 )
+ANYWHERE = ("look", "marks", "threads", "halt")  # so do plans of any store, with these beside them
+OF_ONE_STORE = ("power", "replaced", "failover")  # what is left after them is planned for one store
+WITHOUT = {"redlock": ("shared", "slot"), "consul": ("shared",)}  # the modes that a store does not have
+WITHOUT_LISTS = ("file", "seconds", "s3", "azblob", "gcs")  # of directories, and by threads
 BY_NUMBER = ("stop", "lose", "late", "twice", "parted")  # faults whose time is the number of a step, or of a message
 IN_SECONDS = (
     *("stop", "pause", "sleep", "late", "twice", "cut", "parted", "slow", "deposed", "failover"),
     *("down", "jump", "wrong", "table"),
 )
 LONGEST = 60.0  # seconds of a lease: histories with longer ones take too much time
+SHORTEST = 6.0  # the same: with shorter ones, what a store may take in seconds is more than the lease
 AS_LONG = 0.2  # part of a time by which it may be changed
 NEXT = 2  # steps, or messages, by which a number may be changed
 
@@ -57,6 +62,31 @@ def of_stores(stores: tuple[str, ...], begin: int) -> list[tuple[str, Plan]]:
     found = [(name, plan) for name, plan in _plans().items() if plan.store in stores]
     first = begin % max(len(found), 1)
     return found[first:] + found[:first]
+
+
+def exchanged(stores: tuple[str, ...]) -> list[tuple[str, Plan]]:
+    """Each plan with each other one of these stores that it fits, and its fault: what is hard with one is with all."""
+    pairs = [(name, with_store(plan, store)) for name, plan in _plans().items() for store in sorted(set(stores))]
+    return [(name, plan) for name, plan in pairs if plan is not None and plan.store != _plans()[name].store]
+
+
+def with_store(plan: Plan, store: str) -> Plan | None:
+    """A plan in which a fault was found with one store for another one; ``None``: it needs what that one does not have."""
+    return plan._replace(store=store, lock_delay=None) if _fits(plan, store) else None
+
+
+def _fits(plan: Plan, store: str) -> bool:
+    if any(not SHORTEST <= run.ttl <= LONGEST or run.mode in WITHOUT.get(store, ()) for run in plan.runs):
+        return False
+    lists = store in WITHOUT_LISTS and any(each.kind == "look" and each.value for each in plan.faults)
+    return not lists and all(each.kind in _kinds(store) for each in plan.faults)
+
+
+@cache
+def _kinds(store: str) -> frozenset[str]:
+    """The kinds of faults that a plan of any store may have with this one."""
+    own = {each.kind for plan in _plans().values() if plan.store == store for each in plan.faults}
+    return frozenset((*OF_ANY_STORE, *ANYWHERE, *own)).difference(OF_ONE_STORE)
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from tests.simulation import afterwards, kept, rare
+from tests.simulation.kept import WITHOUT, WITHOUT_LISTS
 from tests.simulation.plan import (
     ANSWER,
     BOTH,
@@ -40,8 +41,6 @@ UNDELAYED = 0.2  # of those with Consul: no lock delay
 HARMED = 0.05  # of those on one host: what is kept there
 TTLS = (6.0, 6.0, 10.0, 10.0, 10.0, 20.0)
 ON_ONE_HOST = ("file", "sqlite")
-WITHOUT_LISTS = ("file", "seconds", "s3", "azblob", "gcs")  # of directories, and by threads
-WITHOUT = {"redlock": ("shared", "slot"), "consul": ("shared",)}  # the modes that a store does not have
 
 
 def drawn(seed: int, store: str) -> Plan:
@@ -87,7 +86,11 @@ def _drawn(chance: random.Random, seed: int, store: str) -> Plan:
 
 def _known(chance: random.Random, plan: Plan) -> Plan:
     """One like those in which a fault was found before."""
-    plan = kept.near(chance, plan, WITHOUT.get(plan.store, ()))
+    return as_its_store_has_it(kept.near(chance, plan, WITHOUT.get(plan.store, ())))
+
+
+def as_its_store_has_it(plan: Plan) -> Plan:
+    """A plan that was made for another store, without what this one does not have."""
     if plan.store in ON_ONE_HOST:
         return _on_one_host(plan)
     return _with_a_leader(plan) if plan.store == "etcd-cluster" else plan

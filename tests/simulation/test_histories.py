@@ -16,6 +16,7 @@ HISTORIES = 300
 LONGEST = 90  # seconds
 LIMIT = 280  # seconds: each is quick, but a machine can be slow, or do other things, too
 PARTS = 6  # of the faults, each for one worker
+SOME = 40
 CHANCES = "1"  # seed of small chances with each plan, its own: the search tries others
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(LIMIT + 20)]
@@ -45,6 +46,14 @@ def test_nothing_is_wrong_in_histories_that_were_told_as_wrong() -> None:
     done = simulation("--histories", CHANCES, "--plans", str(Path(__file__).parent / "excused.plans"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert set(done.stdout.splitlines()) == {"excused: nothing is wrong"}
+
+
+@pytest.mark.parametrize("store", ["consul", "file", "nats"])
+def test_nothing_is_wrong_in_histories_in_which_a_fault_was_found_with_another_store(store: str) -> None:
+    patches = FAULTS[:: len(FAULTS) // SOME]
+    done = simulation("--histories", CHANCES, "--with", store, "--plans", *map(str, patches))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert SOME / 2 < len(done.stdout.splitlines()) <= len(patches)
 
 
 @pytest.mark.parametrize("number", range(PARTS))
