@@ -223,13 +223,14 @@ class Remembering:
     ) -> None:
         backend.remember("nightly", a_run(0), timeout=LIMIT)
         refusal = a_run(0, outcome="held", started_at=None, duration=None)
-        for number in range(1, history.KEPT + 21):
+        refusals = history.KEPT + 3
+        for number in range(1, refusals + 1):
             run = replace(refusal, ended_at=1_790_000_000.0 + number)
             backend.remember("nightly", run, timeout=LIMIT)
         kept = other.history("nightly", timeout=LIMIT)
         assert len(kept) <= 1 + 2 * history.KEPT
         assert len([run for run in kept if not run.started]) >= history.KEPT
-        assert kept[0].ended_at == 1_790_000_000.0 + history.KEPT + 20
+        assert kept[0].ended_at == 1_790_000_000.0 + refusals
         assert kept[-1] == a_run(0)
 
     def test_runs_that_end_at_the_same_time_are_all_remembered(self, harness: Harness, backend: Backend) -> None:
