@@ -127,10 +127,10 @@ class Postgres(Server):
 
         place: dict[str, Any] = {"host": str(self.socket_directory), "port": self.port, "user": self.superuser}
         place |= {"dbname": database or self.database, "connect_timeout": round(timeout)}
+        place["options"] = f"-c statement_timeout={timeout:g}s"  # and no statement more: some count what is done here
         try:
             with contextlib.closing(psycopg2.connect(**place)) as connection, connection.cursor() as cursor:
                 connection.autocommit = True
-                cursor.execute(f"set statement_timeout = '{timeout:g}s'")
                 cursor.execute(statement)
                 rows = [] if cursor.description is None else cursor.fetchall()
         except psycopg2.Error as error:
