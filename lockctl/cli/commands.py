@@ -14,14 +14,15 @@ from lockctl import __version__
 from lockctl.cli import exit_status
 from lockctl.cli.group import CONTEXT, Group, HelpWanted, Verbs
 from lockctl.cli.messages import Talk
-from lockctl.cli.output import discard_output
+from lockctl.cli.output import discard_output, print_data
 from lockctl.config import unknown_variables
-from lockctl.errors import Interrupted, LockctlError
+from lockctl.errors import Interrupted, LockctlError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)  # where click prints a help itself
+COMPLETE = "_LOCKCTL_COMPLETE"  # what the script of a shell asks: SHELL_complete, or to be printed: SHELL_source
 VERBS = (
     *(
         "acquire",
@@ -68,6 +69,8 @@ def invoke(words: Sequence[str]) -> int:
     if unknown is not None:
         talk("warning", unknown)
     try:
+        if os.environ.get(COMPLETE):
+            return _complete(*os.environ[COMPLETE].split("_", 1))
         result = cli.main(args=list(words), prog_name="lockctl", standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -99,6 +102,24 @@ def invoke(words: Sequence[str]) -> int:
         talk("error", f"cannot write to stdout: {failure.strerror}")
         return exit_status.UNAVAILABLE
     return result if isinstance(result, int) else exit_status.OK
+
+
+def _complete(shell: str, asked: str = "") -> int:
+    """Answer the script of a shell. Raises ``UsageError``: click would fail of what no script asks, or say nothing."""
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    try:
+        if found is None or asked not in ("complete", "source"):
+            raise LookupError
+        completer = found(cli, {}, "lockctl", COMPLETE)
+        if asked == "complete":
+            completer.get_completion_args()
+    except (LookupError, ValueError):
+        message = f"${COMPLETE} is for the scripts of `lockctl completion`, which set COMP_WORDS, COMP_CWORD: unset it"
+        raise UsageError(message) from None
+    print_data(completer.source() if asked == "source" else completer.complete())
+    return exit_status.OK
 
 
 def _refuse(words: Sequence[str], said: str, talk: Talk) -> None:

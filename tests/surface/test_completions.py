@@ -124,6 +124,43 @@ def test_a_script_has_no_mistake_of_syntax(shell: str, root: Path, need_tool: Ca
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        *((f"{shell}_complete", {}) for shell in ("bash", "zsh", "fish")),
+        *((f"{shell}_complete", {"COMP_WORDS": "lockctl li"}) for shell in ("bash", "zsh", "fish")),
+        *((f"{shell}_complete", {"COMP_WORDS": "lockctl li", "COMP_CWORD": "li"}) for shell in ("bash", "zsh")),
+        ("fish_complete", {"COMP_WORDS": "lockctl li", "COMP_CWORD": " "}),
+        *((asked, {}) for asked in ("1", "ksh_complete", "bash_nothing")),
+    ],
+)
+def test_what_no_script_asks_is_refused_in_one_line(lockctl: Lockctl, asked: str, words: dict[str, str]) -> None:
+    done = lockctl("list", env={"_LOCKCTL_COMPLETE": asked, **words})
+    assert (done.returncode, done.stdout) == (64, "")
+    assert done.stderr.startswith("lockctl: $_LOCKCTL_COMPLETE is for the scripts of `lockctl completion`")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("shell", "last"), [("bash", "3"), ("zsh", "3"), ("fish", "\udcff")])
+def test_a_file_whose_name_is_no_text_is_completed(lockctl: Lockctl, shell: str, last: str) -> None:
+    words = {"COMP_WORDS": "lockctl list --config \udcff", "COMP_CWORD": last}
+    done = lockctl("list", env={"_LOCKCTL_COMPLETE": f"{shell}_complete", **words})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("file")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_that_does_not_read_what_it_asked_for_sees_no_mistake(lockctl: Lockctl, shell: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = {"_LOCKCTL_COMPLETE": f"{shell}_complete", "COMP_WORDS": "lockctl li", "COMP_CWORD": "1"}
+    try:
+        done = lockctl("list", env=words, stdout=writing)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_command_prints_the_script_that_is_installed(shell: str, root: Path, lockctl: Lockctl) -> None:
     done = lockctl("completion", shell)
