@@ -12,7 +12,7 @@ import os
 from lockctl import clock, shell
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
-from lockctl.url import KIND, REGULAR, SECRETS, Password, Url, absolute
+from lockctl.url import KIND, REGULAR, SECRETS, Named, Url, absolute
 from lockctl.value import replace
 from lockctl.wire.deadline import Deadline
 
@@ -47,7 +47,7 @@ def resolve(url: Url, interrupt: int | None = None, ending_signal: Ending | None
     return replace(url, password=password, params=tuple(pair for pair in url.params if pair[0] not in SECRETS))
 
 
-def from_file(path: str, name: str) -> Password:
+def from_file(path: str, name: str) -> Named:
     """The password in a file, which may be a pipe; *name* is the setting that says so. Raises ``ConfigError``."""
     return _source(name, path).first()
 
@@ -69,10 +69,10 @@ class Source:
         self._is_command = name.endswith("_command")
         self._path = absolute("." if self._is_command else content)
         self._busy = _thread.allocate_lock()
-        self._password: Password | None = None
+        self._password: Named | None = None
         self._read_at = 0.0
 
-    def first(self, interrupt: int | None = None, ending_signal: Ending | None = None) -> Password:
+    def first(self, interrupt: int | None = None, ending_signal: Ending | None = None) -> Named:
         """The password; read now if it was not before. Raises as :func:`resolve` does."""
         if self._password is None:
             self._read(Deadline(UNLIMITED, interrupt), ending_signal)
@@ -111,7 +111,7 @@ class Source:
             text = _one_line(printed, self._name)
         else:
             text = _in_file(self._path, self._name, deadline, ending_signal)
-        password = Password(text)
+        password = Named(text)
         password.again, password.name = self.again, self._name
         self._password, self._read_at = password, clock.boottime()
 

@@ -57,10 +57,10 @@ def whole_path(path: str, wrong: type[LockctlError]) -> str:
     return os.path.normpath(found)
 
 
-class Password(str):
-    """A password that was read from the place that the setting *name* names.
+class Named(str):
+    """A password or a path, and the *name* by which people know it.
 
-    ``again`` reads it anew for a new connection, within so many seconds; it raises ``BackendUnavailable``.
+    ``again`` reads a password anew for a new connection, within so many seconds; it raises ``BackendUnavailable``.
     """
 
     __slots__ = ("again", "name")

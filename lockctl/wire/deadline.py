@@ -13,7 +13,7 @@ import select
 
 from lockctl.clock import boottime
 from lockctl.errors import BackendUnavailable, RequestInterrupted
-from lockctl.url import Password
+from lockctl.url import Named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -197,6 +197,6 @@ def password_now(password: str | None, deadline: Deadline) -> str | None:
 
     Raises ``BackendUnavailable`` when there is none in time, ``RequestInterrupted``.
     """
-    if not isinstance(password, Password):
+    if not isinstance(password, Named):
         return password
     return bounded(lambda: password.again(deadline.left()), deadline, password.name)

@@ -66,7 +66,7 @@ def _show(made: ssl.SSLContext, cert: str, key: str | None) -> None:
 
 
 def _shown(path: str) -> str:
-    return printable(getattr(path, "shown", path))
+    return printable(getattr(path, "name", path))
 
 
 def _files(settings: TlsSettings) -> tuple[object, ...]:

@@ -6,24 +6,7 @@ from lockctl.errors import ConfigError
 from lockctl.url import absolute, is_host
 from lockctl.value import Value
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 PARAMETERS = {"ca": "", "cert": "", "key": "", "tls_name": "", "insecure": "no"}  # of every URL with TLS
-
-
-class Named(str):
-    """The path of a file that its user knows by another name."""
-
-    __slots__ = ("shown",)
-    shown: str
-
-    def __new__(cls, path: str, shown: str) -> Self:
-        """*path*, which people are *shown* by that name."""
-        named = super().__new__(cls, path)
-        named.shown = shown
-        return named
 
 
 class TlsSettings(Value):

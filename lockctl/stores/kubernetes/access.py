@@ -9,10 +9,10 @@ from lockctl import clock, json_text
 from lockctl.commanding import check_owner
 from lockctl.errors import BackendUnavailable, ConfigError
 from lockctl.names import printable
-from lockctl.url import absolute, endpoint, hostport
+from lockctl.url import Named, absolute, endpoint, hostport
 from lockctl.value import Value
 from lockctl.wire.stream import Endpoint
-from lockctl.wire.tls_settings import Named, TlsSettings, server_name
+from lockctl.wire.tls_settings import TlsSettings, server_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ class InMemory:
             os.write(self._descriptor, data)
         except OSError as failure:
             raise BackendUnavailable(f"kubernetes: no file for a certificate: {failure.strerror}") from None
-        self.path = Named(f"/proc/self/fd/{self._descriptor}", shown)
+        self.path = Named(f"/proc/self/fd/{self._descriptor}")
+        self.path.name = shown
 
     def __del__(self) -> None:
         if self._descriptor >= 0:
@@ -169,8 +170,7 @@ def find(kubeconfig: str, context: str) -> Access:
     """The access that these parameters mean. Raises ``ConfigError``."""
     named = kubeconfig or _variable("KUBECONFIG")
     paths = [absolute(path) for path in named.split(":") if path] or [os.path.expanduser("~/.kube/config")]
-    if not kubeconfig:
-        paths = [path for path in paths if os.path.exists(path)]
+    paths = [path for path in paths if kubeconfig or os.path.exists(path)]
     if paths:
         return _in_config(paths[0], context)
     host, port = _variable("KUBERNETES_SERVICE_HOST"), _variable("KUBERNETES_SERVICE_PORT") or "443"

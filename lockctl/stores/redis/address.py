@@ -6,7 +6,7 @@ from lockctl import url as urls
 from lockctl.errors import ConfigError
 from lockctl.names import printable, token_domain
 from lockctl.stores.redis.layout import PREFIX
-from lockctl.url import Password, Url
+from lockctl.url import Named, Url
 from lockctl.value import Value
 from lockctl.wire import tls_settings
 from lockctl.wire.deadline import Deadline, password_now
@@ -34,7 +34,7 @@ class Login(Value):
     @property
     def is_read_anew(self) -> bool:
         """Whether the password is read again for each connection, which may take a while."""
-        return isinstance(self.password, Password)
+        return isinstance(self.password, Named)
 
     def greeting(self, deadline: Deadline) -> list[tuple[bytes | str | int, ...]]:
         """The first commands on a connection."""
