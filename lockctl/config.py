@@ -10,7 +10,7 @@ from lockctl.registry import SCHEMES
 from lockctl.settings import BY_NAME, FLAG, PASSWORD, SETTINGS
 from lockctl.settings_values import check
 from lockctl.url import Url, parse_url
-from lockctl.value import Value
+from lockctl.value import Value, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -121,17 +121,13 @@ def backend_url(backend: Effective, environ: Mapping[str, str], file: ConfigFile
     """
     word = backend.content
     if word is None:
-        outer = environ.get("LOCKCTL_BACKEND", "")
-        if "LOCKCTL_OWNER" in environ and outer in SCHEMES and outer != "file":
-            raise ConfigError(
-                f"this job runs under a lock of {printable(outer)}, and no backend is configured here:"
-                " give --backend, or file: for local files"
-            )
+        outer = environ.get("LOCKCTL_BACKEND", "") if "LOCKCTL_OWNER" in environ else ""
         url = parse_url(default_url(environ))
-        if "LOCKCTL_OWNER" in environ and outer == "file" and environ.get("LOCKCTL_TOKEN_DOMAIN") != _domain(url):
+        if outer in SCHEMES and (outer != "file" or environ.get("LOCKCTL_TOKEN_DOMAIN") != _domain(url)):
+            where = f"in another directory than {url}" if outer == "file" else f"of {outer}"
             raise ConfigError(
-                f"this job runs under a lock in another directory than {url}, and no backend is configured"
-                " here: give --backend, or file: for that directory"
+                f"this job runs under a lock {where}, and no backend is configured here:"
+                f" give --backend, or file: for {'that directory' if outer == 'file' else 'local files'}"
             )
         return url
     profiles = file.tables.get("backends", {}) if file else {}
@@ -145,7 +141,12 @@ def backend_url(backend: Effective, environ: Mapping[str, str], file: ConfigFile
         meant = did_you_mean(shown, profiles)
         raise ConfigError(f"{named(backend)}: {shown!r} is neither a URL nor a backend profile ({known}){meant}")
     else:
-        url = parse_url(default_url(environ) if word in ("file:", "file://") else word)
+        source = named(backend) + ": "
+        try:
+            url = parse_url(default_url(environ) if word in ("file:", "file://") else word)
+        except ConfigError as wrong:
+            raise ConfigError(source + str(wrong)) from None
+        url = replace(url, source=source)
     if PASSWORD in environ:
         from lockctl.password import from_variable  # most runs need no password
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lockctl.config_file import ConfigFile, at
 from lockctl.errors import ConfigError
+from lockctl.names import printable
 from lockctl.registry import load
 from lockctl.url import SECRETS, Url, parse_url
 from lockctl.value import replace
@@ -31,4 +32,4 @@ def profile_url(file: ConfigFile, name: str) -> Url:
         if key not in ("url", "user", "password"):
             params[key] = ("yes" if content else "no") if isinstance(content, bool) else str(content)
     changes: dict[str, Any] = {key: str(profile[key]) for key in ("user", "password") if key in profile}
-    return replace(url, params=tuple(params.items()), **changes)
+    return replace(url, params=tuple(params.items()), source=printable(f"{file.path} [backends.{name}]: "), **changes)

@@ -54,10 +54,10 @@ SCHEMES = {scheme: locks for scheme, (locks, _) in STORES.items() if locks}
 MARKS = {scheme: marks for scheme, (_, marks) in STORES.items() if marks}
 
 
-def load(scheme: str) -> type[Backend]:
-    """The class that serves URLs of this scheme; raises ``ConfigError`` for an unknown one."""
+def load(scheme: str, source: str = "") -> type[Backend]:
+    """The class that serves URLs of this scheme; raises ``ConfigError`` for an unknown one, from this *source*."""
     if scheme not in SCHEMES:
-        raise ConfigError(f"no backend for {scheme!r} URLs; there are: {', '.join(sorted(SCHEMES))}")
+        raise ConfigError(f"{source}no backend for {scheme!r} URLs; there are: {', '.join(sorted(SCHEMES))}")
     found: type[Backend] = _loaded(SCHEMES[scheme])
     return found
 
@@ -106,7 +106,7 @@ def _loaded(place: str) -> Any:
 
 def capabilities_of(url: Url) -> Capabilities:
     """What the backend of this URL promises; nothing is opened. Raises ``ConfigError``."""
-    return load(url.scheme).capabilities
+    return load(url.scheme, url.source).capabilities
 
 
 def open_backend(
@@ -117,11 +117,15 @@ def open_backend(
     A password that the URL says to read from a file or a command is read here; that raises ``Interrupted`` if
     *interrupt* is readable and *ending_signal* then says that a signal came to end it.
     """
-    found = load(url.scheme)
-    # the name of each parameter that says where a password is ends so
-    if any([name.endswith(("_file", "_command")) for name, _ in url.params]):  # noqa: C419 - a generator costs more
-        from lockctl import secret
+    found = load(url.scheme, url.source)
+    try:
+        # the name of each parameter that says where a password is ends so
+        if any([name.endswith(("_file", "_command")) for name, _ in url.params]):  # noqa: C419 - a generator costs more
+            from lockctl import secret
 
-        url = secret.resolve(url, interrupt, ending_signal)
-    backend: Backend = found.from_url(url)  # type: ignore[attr-defined]
+            url = secret.resolve(url, interrupt, ending_signal)
+        backend: Backend = found.from_url(url)  # type: ignore[attr-defined]
+    except ConfigError as wrong:
+        wrong.args = (url.source + str(wrong),)
+        raise
     return backend

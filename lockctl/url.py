@@ -77,6 +77,7 @@ class Url(Discreet):
     hosts: tuple[str, ...]
     path: str
     params: tuple[tuple[str, str], ...]
+    source: str = ""  # what errors say first: the setting that it comes from, and a colon
 
     def __str__(self) -> str:
         """The URL without secrets: neither userinfo nor parameters."""

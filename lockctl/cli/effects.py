@@ -12,6 +12,7 @@ from lockctl.errors import ConfigError, LockctlError
 from lockctl.password import from_variable
 from lockctl.profiles import profile_url
 from lockctl.settings import PASSWORD
+from lockctl.value import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,13 +72,13 @@ def _in_locks(
             found.setdefault(str(mistake), mistake)
         else:
             if missing is not None and settings["backend"].content not in profiles:
-                doubts.append(_doubt(f"{config.named(settings['backend'])}: {missing}"))
+                doubts.append(_doubt(str(missing)))
     return found, list(dict.fromkeys(doubts))
 
 
 def _check_profile(file: ConfigFile, name: str, environ: Variables) -> ConfigError | None:
     """What its password is missed for, if that is all. Raises ``ConfigError`` with file, key and line, as that is."""
-    url = profile_url(file, name)
+    url = replace(profile_url(file, name), source="")  # the line is said here
 
     def placed(wrong: ConfigError) -> ConfigError:
         said = str(wrong)

@@ -115,6 +115,31 @@ def test_a_place_that_cannot_be_used_says_who_named_it(refused, file, locks, nam
     assert refused(78, "-l", "a", "--config", str(file)).startswith(f"lockctl: a: {file} [defaults] {name}: ")
 
 
+@pytest.mark.parametrize(
+    ("url", "wrong"),
+    [
+        ("nosuch://host/", "no backend for 'nosuch' URLs"),
+        ("redis://host:0/", "a port in a backend URL"),
+        ("redis://user@host/", "redis: a user without a password"),
+        ("consul://host/?token_file=/none", "token_file /none: No such file"),
+    ],
+)
+def test_a_backend_that_cannot_be_used_says_who_named_it(lockctl, refused, file, url, wrong):
+    assert refused(78, "-l", "a", "-b", url).startswith(f"lockctl: a: --backend: {wrong}")
+    assert refused(78, "-l", "a", "-l", "b", "-b", url).startswith(f"lockctl: a: --backend: {wrong}")
+    named = {"LOCKCTL_BACKEND": url}
+    assert refused(78, "-l", "a", env=named).startswith(f"lockctl: a: $LOCKCTL_BACKEND: {wrong}")
+    assert lockctl("list", env=named).stderr.startswith(f"lockctl: $LOCKCTL_BACKEND: {wrong}")
+    file.write_text(f'[defaults]\nbackend = "{url}"\n')
+    of_file, no_variable = {"LOCKCTL_BACKEND": "", "LOCKCTL_CONFIG": str(file)}, {"LOCKCTL_BACKEND": ""}
+    said = refused(78, "-l", "a", "--config", str(file), env=no_variable)
+    assert said.startswith(f"lockctl: a: {file} [defaults] backend: {wrong}")
+    assert lockctl("list", env=of_file).stderr.startswith(f"lockctl: {file} [defaults] backend: {wrong}")
+    file.write_text(f'[locks."a*"]\nbackend = "x"\n[backends.x]\nurl = "{url}"\n')
+    assert refused(78, "-l", "a", env=of_file).startswith(f"lockctl: a: {file}")
+    assert "[backends.x]" in refused(78, "-l", "a", env=of_file)
+
+
 @pytest.mark.parametrize(("word", "status"), [("", 64), ("nosuch", 78), ("file://host/dir", 78), ("file:///%zz", 78)])
 def test_a_wrong_backend_is_refused(refused, word, status):
     refused(status, "-l", "a", f"--backend={word}")
