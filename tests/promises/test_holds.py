@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,12 +16,16 @@ from lockctl.errors import BackendUnavailable, ConfigError, LeaseLost, LeaseRevo
 from tests.contract.harness import LIMIT, Background, one_of, reader, refused, take, wait_for_turn
 from tests.contract.keeping import holder_of, revoke
 from tests.faults.backends import on_backends
+from tests.jobs import eventually
 
 if TYPE_CHECKING:
     from lockctl.backend import Backend
+    from lockctl.model import Grant, Holder
     from tests.contract.harness import Harness
 
 HOLD = 60.0  # seconds: longer than a lease, and than a test
+ANSWERS = 6  # of a release, in which one may be lost
+AFTER = 2.0  # seconds after which a release is repeated: more than the whole seconds of some clocks
 
 pytestmark = [
     pytest.mark.parametrize("backend_name", [*on_backends(), "memory"]),
@@ -33,6 +38,13 @@ def assert_kept(harness: Harness, client: Backend) -> None:
     kept = holder_of(client)
     assert kept.ended_at is not None
     assert kept.expires_in is None or HOLD - 10 < kept.expires_in <= HOLD + harness.hold_slack
+
+
+def left(client: Backend, name: str) -> float:
+    """Seconds of a hold."""
+    seconds = holder_of(client, name).expires_in
+    assert seconds is not None
+    return seconds
 
 
 def test_a_hold_refuses_claims_of_every_mode_which_leave_nothing(
@@ -84,6 +96,39 @@ def test_a_hold_of_a_lock_that_was_lost_leaves_the_successor_alone(
     other.release(successor, timeout=LIMIT)
     backend.release(lost, timeout=LIMIT, hold=HOLD)
     take(other, harness.claim())
+
+
+def test_a_release_that_is_repeated_since_an_answer_was_lost_does_not_prolong_the_hold_that_it_began(
+    harness: Harness, backend: Backend, other: Backend
+) -> None:
+    begun: list[tuple[Grant, Holder]] = []
+    for answered in range(ANSWERS if harness.proxies(backend) else 1):
+        grant = take(backend, harness.claim(f"nightly-{answered}"))
+        _lose_after(harness, backend, answered)
+        with contextlib.suppress(BackendUnavailable):
+            backend.release(grant, timeout=0.5, hold=HOLD)
+        for proxy in harness.proxies(backend):
+            proxy.mode = "reset"
+            proxy.mode = "pass"
+        begun.append((grant, holder_of(other, grant.claim.name)))
+    assert any(seen.ended_at is not None for _, seen in begun)
+    for grant, seen in begun:
+        if seen.ended_at is not None and seen.expires_in is not None:
+            later = seen.expires_in - AFTER
+            eventually(partial(_is_shorter, other, grant.claim.name, later))
+            backend.release(grant, timeout=LIMIT, hold=HOLD)
+            assert left(other, grant.claim.name) < later
+
+
+def _is_shorter(client: Backend, name: str, than: float) -> bool:
+    return left(client, name) < than
+
+
+def _lose_after(harness: Harness, client: Backend, answered: int) -> None:
+    """Have all answers lost but for the next few."""
+    for proxy in harness.proxies(client):
+        proxy.answered = answered
+        proxy.mode = "drop_replies"
 
 
 def test_a_wait_ends_when_an_operator_ends_the_hold(

@@ -4,7 +4,7 @@ One thread serves all connections. Modes:
 
 ``pass``           forwards both ways
 ``blackhole``      accepts, and swallows what comes from both sides; nothing is closed
-``drop_replies``   forwards requests and swallows replies
+``drop_replies``   forwards requests and swallows replies, but for the next ``answered`` pieces of them
 ``trickle``        forwards requests, and replies one byte each 0.3 s
 ``delay=SECONDS``  forwards what comes that much later, both ways
 ``late=SECONDS``   the same for requests alone, but for the next ``on_time`` pieces of them
@@ -132,6 +132,7 @@ class Proxy:
         self.port = free_port()
         self.accepted = 0
         self.on_time = 0  # pieces of requests that ``late`` lets pass at once: one is what a client sends at a time
+        self.answered = 0  # pieces of replies that ``drop_replies`` lets pass
         self._mode, self._delay = _parsed(mode)
         self._wanted = (self._mode, self._delay)
         self._applied = threading.Event()
@@ -249,7 +250,9 @@ class Proxy:
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _swallows(self, direction: _Direction) -> bool:
-        return self._mode == "blackhole" or (self._mode == "drop_replies" and direction.replies)
+        if self._mode == "drop_replies":
+            return direction.replies and self.answered <= 0
+        return self._mode == "blackhole"
 
     def _apply(self) -> None:
         self._mode, self._delay = self._wanted
@@ -331,6 +334,8 @@ class Proxy:
             if direction.waiting and not direction.replies:
                 direction.ends = direction.waiting[-1][0] + LINGER
         elif not swallowed:
+            if direction.replies:
+                self.answered -= 1
             if direction.replies and self._said[0]:
                 data = data.replace(*self._said)
             direction.push(now + self._delay_of(direction), data)

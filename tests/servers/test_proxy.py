@@ -68,6 +68,16 @@ def client(proxy: Proxy) -> Iterator[socket.socket]:
         yield connection
 
 
+def test_replies_are_lost_after_so_many(proxy: Proxy, client: socket.socket) -> None:
+    proxy.answered = 1
+    proxy.mode = "drop_replies"
+    assert says(client, b"first") == b"first"
+    client.sendall(b"second")
+    client.settimeout(QUIET)
+    with pytest.raises(TimeoutError):
+        client.recv(100)
+
+
 def says(connection: socket.socket, text: bytes) -> bytes:
     """What comes back, as much as was sent."""
     connection.sendall(text)

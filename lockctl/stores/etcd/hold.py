@@ -10,7 +10,7 @@ from lockctl.clock import wall
 from lockctl.documents import describe
 from lockctl.errors import BackendUnavailable
 from lockctl.stores.etcd import layout
-from lockctl.stores.etcd.connection import LeaseGone
+from lockctl.stores.etcd.connection import LeaseExists, LeaseGone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,13 +34,15 @@ def keep(backend: Client, grant: Grant, lease: int, seconds: float, deadline: De
         "success": [layout.put(claim_key, document, last)],
     }
     while True:
-        backend.fresh_lease(seconds, last, deadline)
+        try:
+            backend.cluster.call("/v3/lease/grant", {"ID": str(last), "TTL": str(-int(-seconds // 1))}, deadline)
+        except LeaseExists:
+            pass  # an answer was lost: the hold has begun then, and is not prolonged
         try:
             answer = backend.cluster.call("/v3/kv/txn", request, deadline)
             break
         except LeaseGone:
-            backend.lease_ended(last)  # it ran out between two requests: begin again
-    backend.lease_ended(last)
+            pass  # it ran out between two requests: begin again
     if answer.get("succeeded") is not True:
         try:
             backend.cluster.call("/v3/lease/revoke", {"ID": str(last)}, deadline)
