@@ -133,6 +133,7 @@ class Proxy:
         self.accepted = 0
         self.on_time = 0  # pieces of requests that ``late`` lets pass at once: one is what a client sends at a time
         self.answered = 0  # pieces of replies that ``drop_replies`` lets pass
+        self.lost = 0  # pieces of replies that were swallowed
         self._mode, self._delay = _parsed(mode)
         self._wanted = (self._mode, self._delay)
         self._applied = threading.Event()
@@ -339,6 +340,8 @@ class Proxy:
             if direction.replies and self._said[0]:
                 data = data.replace(*self._said)
             direction.push(now + self._delay_of(direction), data)
+        elif direction.replies:
+            self.lost += 1
 
     def _delay_of(self, direction: _Direction) -> float:
         """Seconds that what was just read is on its way."""

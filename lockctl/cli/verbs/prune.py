@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,10 +13,14 @@ from lockctl.cli.messages import Talk
 from lockctl.cli.options import AS_JSON, REQUEST_TIMEOUT, with_settings
 from lockctl.cli.output import data_stream, json_array, print_data
 from lockctl.cli.parameters import LockWord, Parsed
-from lockctl.cli.places import place
+from lockctl.cli.places import is_known, place
 from lockctl.clock import utc
 from lockctl.durations import parse_duration
+from lockctl.errors import BackendUnavailable
 from lockctl.names import printable
+
+if TYPE_CHECKING:
+    from lockctl.backend import Backend
 
 
 @with_settings("backend", "config")
@@ -49,11 +54,22 @@ def command(
     outcomes: list[tuple[str, float, bool]] = []
     try:
         for name, at in found:
-            forgotten = not dry_run and opened.forget(name, older_than=older_than, timeout=REQUEST_TIMEOUT)
+            forgotten = not dry_run and _forget(opened, name, older_than)
             outcomes.append((name, at, forgotten))
     finally:  # what was forgotten before an error is said, too
         _print(outcomes, dry_run=dry_run, as_json=as_json)
     return exit_status.OK
+
+
+def _forget(opened: Backend, name: str, older_than: float) -> bool:
+    """Whether a name is forgotten; where the answer does not say so, which may have been lost, as a look sees it."""
+    try:
+        if opened.forget(name, older_than=older_than, timeout=REQUEST_TIMEOUT):
+            return True
+    except BackendUnavailable:
+        if opened.forget(name, older_than=older_than, timeout=REQUEST_TIMEOUT):
+            return True
+    return not is_known(opened, opened.inspect(name, timeout=REQUEST_TIMEOUT), timeout=REQUEST_TIMEOUT)
 
 
 def _print(outcomes: list[tuple[str, float, bool]], *, dry_run: bool, as_json: bool) -> None:
