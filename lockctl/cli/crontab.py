@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -10,12 +11,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from lockctl import config, runner
-from lockctl.cli import log
+from lockctl.cli import campaign, here, log
 from lockctl.cli.run import check_places, request_of, use
 from lockctl.cli.start import lock_names
 from lockctl.doctor import installation
 from lockctl.errors import ConfigError, UsageError
-from lockctl.fence.location import locate
 from lockctl.names import derived_name, printable
 from lockctl.settings import BY_NAME, FILE
 from lockctl.settings_values import asks
@@ -82,14 +82,17 @@ def check_effective(
 ) -> None:
     """Whether a run under *locks* with these settings could begin. Raises ``ConfigError``, ``UsageError``."""
     url = config.backend_url(settings["backend"], environ, file)
-    runner.open_backend(request_of(locks, (), settings, url, environ)).close()
+    if settings["restart"].content:
+        campaign.check_readable_again(url, file)
+    with contextlib.closing(runner.open_backend(request_of(locks, (), settings, url, environ))) as backend:
+        here.check_backend(url, backend, locks[0])
     check_places(settings)
     if settings["log"].content is not None:
         use(settings["log"], log.check_place)
     fence = settings["fence"]
     if asks("fence", fence.content):
         try:
-            locate(fence.content).store.close()
+            here.check_resource(fence.content)
         except UsageError as wrong:
             raise config.refusal(f"{config.named(fence)}: {wrong}", fence) from None
         except ConfigError as wrong:  # 78 in a run, too, whoever says it

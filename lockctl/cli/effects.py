@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 
 from lockctl import config, registry
+from lockctl.cli import here
 from lockctl.cli.crontab import check_effective
 from lockctl.cli.run import check_pairs
 from lockctl.config_file import ConfigFile, at
@@ -17,6 +19,8 @@ from lockctl.value import replace
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
+
+    from lockctl.url import Url
 
     Variables = Mapping[str, str]
     Found = tuple[dict[str, LockctlError], list[str]]  # mistakes, and what is right where the password is
@@ -86,10 +90,15 @@ def _check_profile(file: ConfigFile, name: str, environ: Variables) -> ConfigErr
         return at(file, ("backends", name), key, said.removeprefix(key).removeprefix(":").lstrip())
 
     try:
-        missing = _tried(lambda variables: registry.open_backend(from_variable(url, variables)).close(), environ)
+        missing = _tried(lambda variables: _open(from_variable(url, variables)), environ)
     except ConfigError as wrong:
         raise placed(wrong) from None
     return missing and placed(missing)
+
+
+def _open(url: Url) -> None:
+    with contextlib.closing(registry.open_backend(url)) as backend:
+        here.check_backend(url, backend)
 
 
 def _tried(step: Callable[[Variables], None], environ: Variables) -> ConfigError | None:

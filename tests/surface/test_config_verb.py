@@ -18,6 +18,32 @@ if TYPE_CHECKING:
 SECRET = "hunter2"
 
 
+# of a resource, and of a backend: what a run refuses whatever servers say
+RESOURCES = (
+    ("/none/x", "file: cannot use /none/x: there is no such directory"),
+    ("file:///none/x", "file: cannot use /none/x: there is no such directory"),
+    ("/etc/passwd/x", "file: cannot use /etc/passwd/x: a part of the path is not a directory"),
+    ("sqlite:///none.db", "sqlite: /none.db: there is no such database"),
+    ("sqlite:///etc/passwd", "sqlite: /etc/passwd: file is not a database"),
+    ("http://127.0.0.1:1/a/", "http://127.0.0.1:1/a/: no object: the path must end with a name"),
+    ("s3://bucket/?endpoint=http://127.0.0.1:1", "s3://bucket/: no object: the path must end with a name"),
+    ("https://127.0.0.1:1/a?ca=/none.pem", "ca /none.pem: No such file"),
+)
+UNUSABLE = (
+    ("file:///etc/passwd", "file: cannot use /etc/passwd"),
+    ("sqlite:///etc/passwd", "sqlite: /etc/passwd: file is not a database"),
+    ("rediss://127.0.0.1:1/?ca=/none.pem", "ca /none.pem: No such file"),
+    ("etcds://127.0.0.1:1/?ca=/etc/hosts", "ca /etc/hosts: no certificate"),
+    ("etcds://127.0.0.1:1/?cert=/none.pem", "client certificate /none.pem: No such file"),
+    ("consuls://127.0.0.1:1/?ca=/none.pem", "ca /none.pem: No such file"),
+    ("zookeepers://127.0.0.1:1/x?ca=/none.pem", "ca /none.pem: No such file"),
+    ("postgresql://u@127.0.0.1:1/x?cert=/none.pem&key=5", "client certificate /none.pem: No such file"),
+    ("nats://127.0.0.1:1/x?creds=/none", "creds /none: No such file"),
+    ("kubernetes://x?kubeconfig=/none", "kubeconfig /none: No such file"),
+    ("gcs://x/y?credentials=/none", "credentials /none: No such file"),
+)
+
+
 @pytest.fixture
 def write(locks: Path) -> Write:
     """Write a configuration, at the place of the user's own unless told otherwise."""
@@ -153,6 +179,10 @@ def test_a_file_that_is_asked_for_and_missing_is_an_error(lockctl: Lockctl) -> N
             '[defaults]\nreport = """\na = ' + "1" * 5000 + '"""\nttl = "banana"\n',
             ":4: [defaults] ttl: 'banana'",
         ),
+        *((f'[defaults]\nfence = "{fence}"\n', f"[defaults] fence: {said}") for fence, said in RESOURCES),
+        *((f'[locks.a]\nbackend = "{url}"\n', f'[locks."a"] backend: {said}') for url, said in UNUSABLE),
+        *((f'[backends.x]\nurl = "{url}"\n', f"[backends.x] url: {said}") for url, said in UNUSABLE[:2]),
+        ('[backends.x]\nurl = "rediss://h/"\nca = "/none.pem"\n', ":3: [backends.x] ca: /none.pem: No such file"),
         ('[defaults]\nbackend = "y"\n', "'y' is neither a URL nor a backend profile"),
         ("[defaults\n", "not valid TOML"),
     ],

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.servers.certificates import Certificates
+
 PAGES = sorted((ROOT / "man").glob("man[15]/*"))
 COMMAND_PAGES = {
     words: f"man1/lockctl{'-' + words.split()[0] if words else ''}.1"
@@ -114,12 +116,13 @@ def test_examples_of_a_page_are_calls_that_lockctl_accepts(source: Path) -> None
 
 
 def test_the_page_of_the_file_shows_a_configuration_that_is_accepted(
-    root: Path, tmp_path: Path, lockctl: Callable[..., Any]
+    root: Path, tmp_path: Path, lockctl: Callable[..., Any], certificates: Certificates
 ) -> None:
     text = (root / "man/text/lockctl.toml.5.txt").read_text(encoding="utf-8").partition("# EXAMPLES\n")[2]
     sample = tmp_path / "config.toml"
     lines = "".join(line.strip() + "\n" for line in text.splitlines() if line.startswith("    "))
     (tmp_path / "password").write_text("s3cret\n")
+    lines = lines.replace("/etc/lockctl/ca.pem", str(certificates.ca))
     sample.write_text(re.sub(r"/etc/lockctl/[\w.-]+", str(tmp_path / "password"), lines))
     assert "[locks." in sample.read_text()
     assert lockctl("config", "check", "--config", str(sample)).returncode == 0

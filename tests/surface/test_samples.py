@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.jobs import Lockctl
+    from tests.servers.certificates import Certificates
 
 IN_FILE = [setting for setting in SETTINGS if setting.in_config]
 FIELD = r"(?:\*|\d+(?:-\d+)?)(?:/\d+)?(?:,\d+(?:-\d+)?)*"
@@ -94,11 +95,12 @@ def test_there_is_a_sample_for_each_backend(root: Path) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_sample_of_a_backend_is_accepted_and_chooses_it(
-    backend: str, root: Path, lockctl: Lockctl, tmp_path: Path
+    backend: str, root: Path, lockctl: Lockctl, tmp_path: Path, certificates: Certificates
 ) -> None:
     (tmp_path / "password").write_text("s3cret\n")
     (tmp_path / "password").chmod(0o600)
     text = (root / f"configs/{backend}.toml").read_text(encoding="utf-8")
+    text = text.replace("/etc/lockctl/ca.pem", str(certificates.ca))
     sample = tmp_path / "config.toml"
     sample.write_text(re.sub(r"/etc/lockctl/[\w.-]+", str(tmp_path / "password"), text))
     done = lockctl("config", "check", "--config", str(sample), env={"LOCKCTL_BACKEND": ""})
