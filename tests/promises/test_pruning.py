@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -46,15 +45,11 @@ def unused(lockctl: Lockctl, url: str) -> list[str]:
 
 
 def pruned_without(proxy: Proxy, answered: int, lockctl: Lockctl, url: str) -> list[str]:
-    """What `prune` says that it forgot. After so many answers one is lost, and the connection then ends."""
+    """What `prune` says that it forgot. After so many answers one is lost."""
     proxy.answered, proxy.lost = answered, 0
-    proxy.mode = "drop_replies"
-    pruning = lockctl.start("prune", "-b", url, "--older-than", "0", "--json", stdout=subprocess.PIPE)
-    eventually(lambda: proxy.lost or pruning.poll() is not None, LIMIT)
-    proxy.mode = "reset"
-    proxy.mode = "pass"
-    said, _ = pruning.communicate(timeout=LIMIT)
-    return [each["name"] for each in json.loads(said or "[]") if each["forgotten"]]
+    proxy.mode = "lose_a_reply"
+    done = lockctl("prune", "-b", url, "--older-than", "0", "--json")
+    return [each["name"] for each in json.loads(done.stdout or "[]") if each["forgotten"]]
 
 
 def test_what_is_said_of_a_name_is_so_whichever_answer_is_lost(

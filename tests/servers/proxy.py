@@ -5,6 +5,7 @@ One thread serves all connections. Modes:
 ``pass``           forwards both ways
 ``blackhole``      accepts, and swallows what comes from both sides; nothing is closed
 ``drop_replies``   forwards requests and swallows replies, but for the next ``answered`` pieces of them
+``lose_a_reply``   the first piece of a reply behind the next ``answered`` ones is lost, and its connection reset
 ``trickle``        forwards requests, and replies one byte each 0.3 s
 ``delay=SECONDS``  forwards what comes that much later, both ways
 ``late=SECONDS``   the same for requests alone, but for the next ``on_time`` pieces of them
@@ -32,7 +33,7 @@ from tests.servers.process import HOST, Server, free_port
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-MODES = {"pass", "blackhole", "drop_replies", "trickle", "refuse", "reset"}
+MODES = {"pass", "blackhole", "drop_replies", "lose_a_reply", "trickle", "refuse", "reset"}
 DELAYING = {"delay", "late"}
 TRICKLE = 0.3  # seconds between two bytes
 LINGER = 0.2  # seconds from a request that came late to the end of its connection
@@ -132,8 +133,8 @@ class Proxy:
         self.port = free_port()
         self.accepted = 0
         self.on_time = 0  # pieces of requests that ``late`` lets pass at once: one is what a client sends at a time
-        self.answered = 0  # pieces of replies that ``drop_replies`` lets pass
-        self.lost = 0  # pieces of replies that were swallowed
+        self.answered = 0  # pieces of replies that pass before any is lost
+        self.lost = 0  # pieces of replies that were lost
         self._mode, self._delay = _parsed(mode)
         self._wanted = (self._mode, self._delay)
         self._applied = threading.Event()
@@ -336,6 +337,9 @@ class Proxy:
                 direction.ends = direction.waiting[-1][0] + LINGER
         elif not swallowed:
             if direction.replies:
+                if self._mode == "lose_a_reply" and self.answered <= 0 and not self.lost:
+                    self.lost += 1
+                    raise ConnectionResetError
                 self.answered -= 1
             if direction.replies and self._said[0]:
                 data = data.replace(*self._said)

@@ -78,6 +78,17 @@ def test_replies_are_lost_after_so_many(proxy: Proxy, client: socket.socket) -> 
         client.recv(100)
 
 
+def test_one_reply_is_lost_with_its_connection(proxy: Proxy, client: socket.socket) -> None:
+    proxy.answered = 1
+    proxy.mode = "lose_a_reply"
+    assert says(client, b"first") == b"first"
+    client.sendall(b"second")
+    with pytest.raises(ConnectionResetError):
+        client.recv(100)
+    with socket.create_connection((proxy.host, proxy.port), LIMIT) as connection:
+        assert says(connection, b"third") == b"third"
+
+
 def says(connection: socket.socket, text: bytes) -> bytes:
     """What comes back, as much as was sent."""
     connection.sendall(text)
