@@ -77,8 +77,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> None:
-    """Many tests wait most of the time; when they do not, the others begin later."""
-    if hasattr(item.config, "workerinput"):
+    """Many tests wait most of the time; when they do not, others that start programs begin later."""
+    if hasattr(item.config, "workerinput") and not item.get_closest_marker("quick"):
         await_a_processor()
 
 

@@ -73,7 +73,7 @@ SECONDS = {
     "unit": 0.05,
 }
 USUAL = 0.4  # seconds
-RUNNING = 2  # processes for each processor: where more run already, another test would only make theirs late
+RUNNING = 4  # processes for each processor: where more run already, another test would only make theirs late
 NOT_YET = 0.02  # seconds between two looks at them
 AT_LAST = 1.0  # seconds after which a test begins all the same
 AHEAD = 2  # tests: a worker that has more is given no further scope
