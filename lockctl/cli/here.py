@@ -21,8 +21,8 @@ ANY_LOCK = "any"
 
 def check_backend(url: Url, backend: Backend, lock: str = ANY_LOCK) -> None:
     """Whether its files can be used, and if no server has it, this *lock*, or a pattern. Raises ``ConfigError``."""
-    files.check(url)
     try:
+        files.check(url)
         if url.scheme == "file":
             backend.inspect(lock if is_name(lock) else ANY_LOCK, timeout=REQUEST_TIMEOUT)
         elif url.scheme == "sqlite":

@@ -20,14 +20,11 @@ def check(url: Url) -> None:
     key = params.get("sslkey") or params.get("key", "")
     params["key"] = "" if NUMBERS.issuperset(key) else key
     ca, cert, key_file = (absolute(params[name]) if params.get(name) else None for name in ("ca", "cert", "key"))
-    try:
-        if ca or cert:
-            tls.context(TlsSettings(ca, cert, key_file))
-        for name in FILES:
-            if params.get(name):
-                _read(name, params[name])
-    except ConfigError as wrong:
-        raise ConfigError(url.source + str(wrong)) from None
+    if ca or cert:
+        tls.context(TlsSettings(ca, cert, key_file))
+    for name in FILES:
+        if params.get(name):
+            _read(name, params[name])
 
 
 def _read(name: str, path: str) -> None:
